@@ -1,0 +1,1 @@
+"""Opening checkpoints: Hugging Face directories and GGUF files, one face for both."""

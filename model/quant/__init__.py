@@ -1,0 +1,1 @@
+"""Weights: a `Weight` owns its storage format and its matmul."""

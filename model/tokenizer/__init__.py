@@ -1,0 +1,1 @@
+"""Tokenizers and chat templates. Runs on the API side, so nothing here imports torch."""

@@ -1,0 +1,1 @@
+"""kvell's server: HTTP, text and scheduling. Composes `model` and `cache`, which know nothing of each other."""

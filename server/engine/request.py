@@ -1,0 +1,77 @@
+"""What is asked, what comes back, and what a step did. These types cross the process border, so no torch here.
+
+One `Request` is one sequence: a prompt with n=3 becomes three requests with choice 0, 1, 2, submitted together.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from model.sampling_params import SamplingParams
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What one sequence asks for; parsed and checked once at the API's border.
+
+    max_tokens is at least 1 and prompt + max_tokens fits the context. namespace and cache_salt separate prefix caches.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    params: SamplingParams
+    namespace: str = ""
+    cache_salt: str = ""
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Natural-log probability of the chosen token under the model's raw distribution, and of the best alternatives,
+    best first, ties by lower id. All finite."""
+
+    logprob: float
+    top_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+class TokenEvent(msgspec.Struct, frozen=True):
+    """What one step brought to one request.
+
+    tokens     new ids, the stop token that ended the answer included (finish "stop": the last id is that token)
+    logprobs   one entry per token, empty unless asked for
+    finish     set on the last event of the request, and only there
+    error      the reason, when finish is "error"
+    cached_tokens, preemptions, queue_seconds: totals so far
+    """
+
+    request_id: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: FinishReason | None = None
+    error: str | None = None
+    cached_tokens: int = 0
+    preemptions: int = 0
+    queue_seconds: float = 0.0
+
+
+class GroupStats(msgspec.Struct, frozen=True):
+    """Blocks of one KV group by state; used + cached + free is every block that can be handed out."""
+
+    used: int
+    cached: int
+    free: int
+    block_bytes: int
+
+
+class StepStats(msgspec.Struct, frozen=True):
+    """What a step did and how things stand after it. Also sent without a step when a cancel changed something."""
+
+    seconds: float
+    prompt_tokens: int  # tokens run in prompt chunks, recomputed ones after a preemption included
+    recomputed_tokens: int  # of these, the ones that a preemption made necessary again
+    decode_tokens: int
+    running: int
+    waiting: int
+    preemptions: int  # in this step
+    groups: tuple[GroupStats, ...]
