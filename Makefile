@@ -7,7 +7,9 @@
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
 
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 MODEL ?= smollm2-135m-instruct
 PORT ?= 8000
@@ -42,12 +44,12 @@ clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "kvell needs Python 3.11 or newer; set PYTHON=")'
+	@test -n "$(PYTHON)" || { echo "kvell needs Python 3.11 or newer; name one with PYTHON="; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.torch: $(CONSTRAINTS) | $(BIN)/python
 	@echo "Installing PyTorch and the rest into $(VENV); the first time takes some minutes."
-	$(PIP) torch $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL))
+	$(PIP) torch $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL))
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
