@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+Activation = Literal["silu", "gelu_tanh"]
+Scaling = Literal["none", "linear", "llama3", "yarn", "dynamic"]
+
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
@@ -10,12 +13,14 @@ class RopeConfig:
 
     base is theta. scaling names how long contexts are reached and params holds its numbers under the names of
     Hugging Face's `rope_scaling` (factor, low_freq_factor, high_freq_factor, original_max_position_embeddings,
-    beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim ...).
+    beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim ...). divisors, one per pair of a head's
+    numbers, divide the frequencies beforehand: a GGUF states llama3 scaling so (its rope_freqs).
     """
 
     base: float
-    scaling: Literal["none", "linear", "llama3", "yarn", "dynamic"] = "none"
+    scaling: Scaling = "none"
     params: dict[str, float] = field(default_factory=dict)
+    divisors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class ModelConfig:
     norm_eps: float
     rope: RopeConfig
     tie_embeddings: bool
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    activation: Activation = "silu"
     norm_offset: float = 0.0  # gemma multiplies by (1 + weight)
     sandwich_norm: bool = False  # norms after attention and MLP too, before the residual add
     qkv_bias: bool = False
