@@ -4,6 +4,7 @@ Flags arrive as raw strings, so that a flag and an environment variable are chec
 no command line: `server.config` makes the first of these values, `server.cli` shows the help.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class Setting:
         try:
             return self.parse(text)
         except ValueError:
-            shown = "not usable" if self.secret else f'"{text}"'
+            shown = "not usable" if self.secret else json.dumps(text, ensure_ascii=False)
             raise ConfigError(f"{self.flag} ({self.env}) is {shown}; allowed: {self.allowed}") from None
 
 

@@ -1,0 +1,227 @@
+"""Everything Prometheus can read, in one file; the only one that knows Prometheus.
+
+Two parties report here. The service reports what the engine says: steps, readiness, losses, restarts. The API reports
+what users got: requests, their outcomes, delivered tokens and their timing. Counters only ever add what a report says
+was new, so they stay monotone when the engine restarts. No label holds anything that a user can choose.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from server.engine.request import FinishReason, StepStats
+from server.engine.wire import Ready
+
+Endpoint = Literal["completions", "chat_completions", "tokenize", "detokenize"]
+Outcome = Literal["ok", "cancelled", "error", "refused", "unavailable"]
+Rejection = Literal[
+    "overloaded", "shutting_down", "engine_unavailable", "context_length_exceeded", "unauthorized", "invalid"
+]
+
+# fmt: off
+SECONDS = (
+    0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4,
+    0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+)
+# fmt: on
+STEP_TOKENS = tuple(float(2**power) for power in range(14))
+WINDOW_SECONDS = 10.0
+
+
+@dataclass(slots=True, eq=False)  # registries keep collectors by identity
+class _Rates(Collector):
+    """Tokens per second over the last WINDOW_SECONDS, worked out when asked, so that it falls to 0 without traffic."""
+
+    clock: Callable[[], float]
+    window: deque[tuple[float, int, int]]  # time, prompt tokens, decode tokens; oldest first
+
+    def add(self, prompt_tokens: int, decode_tokens: int) -> None:
+        self.window.append((self.clock(), prompt_tokens, decode_tokens))
+        self._forget()
+
+    def _forget(self) -> None:
+        oldest = self.clock() - WINDOW_SECONDS
+        while self.window and self.window[0][0] <= oldest:
+            self.window.popleft()
+
+    def collect(self) -> Iterator[Metric]:
+        self._forget()
+        family = GaugeMetricFamily(
+            "kvell_tokens_per_second",
+            f"Tokens computed per second, averaged over the last {WINDOW_SECONDS:.0f} s.",
+            labels=["phase"],
+        )
+        family.add_metric(["prompt"], sum(entry[1] for entry in self.window) / WINDOW_SECONDS)
+        family.add_metric(["decode"], sum(entry[2] for entry in self.window) / WINDOW_SECONDS)
+        yield family
+
+
+class Metrics:
+    """The server's figures. Call from the event loop's thread."""
+
+    def __init__(self, *, version: str = "0", clock: Callable[[], float] = time.monotonic) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._rates = _Rates(clock, deque())
+        self.registry.register(self._rates)
+        self._make_request_figures()
+        self._make_engine_figures()
+        self._gauge("build_info", "Always 1; the label says what runs.", "version").labels(version).set(1)
+
+    def _counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(f"kvell_{name}", help, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help: str, *labels: str) -> Gauge:
+        return Gauge(f"kvell_{name}", help, labels, registry=self.registry)
+
+    def _histogram(self, name: str, help: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
+        return Histogram(f"kvell_{name}", help, buckets=buckets, registry=self.registry)
+
+    def _make_request_figures(self) -> None:
+        self._requests = self._counter("requests_total", "HTTP requests that ended.", "endpoint", "outcome")
+        self._choices = self._counter("choices_total", "Answers that ended, n per request.", "finish_reason")
+        self._rejections = self._counter("rejections_total", "Requests refused before any work, by cause.", "reason")
+        self._prompt = self._counter(
+            "prompt_tokens_total", "Prompt tokens of answered requests, cached ones included, recomputed ones not."
+        )
+        self._cached = self._counter("cached_prompt_tokens_total", "Prompt tokens that came from the prefix cache.")
+        self._generated = self._counter("generation_tokens_total", "Generated tokens that were delivered.")
+        self._discarded = self._counter(
+            "discarded_tokens_total", "Generated tokens that nobody got: past a stop string, or after a cancel."
+        )
+        self._first = self._histogram("time_to_first_token_seconds", "From a request's arrival to its first token.")
+        self._gap = self._histogram("inter_token_seconds", "Between two deliveries of one answer, per token.")
+        self._queue = self._histogram("queue_seconds", "Time that a sequence waited to be admitted.")
+        self._request = self._histogram("request_seconds", "From a generation request's arrival to its end.")
+        for reason in get_args(FinishReason):
+            self._choices.labels(reason)
+        for reason in get_args(Rejection):
+            self._rejections.labels(reason)
+
+    def _make_engine_figures(self) -> None:
+        self._running = self._gauge("requests_running", "Sequences being computed.")
+        self._waiting = self._gauge("requests_waiting", "Sequences waiting to be admitted.")
+        self._bytes = self._gauge("kv_cache_bytes", "KV cache memory by state.", "state")
+        self._blocks = self._gauge("kv_cache_blocks", "KV cache blocks by state, all groups together.", "state")
+        self._usage = self._gauge("kv_cache_usage_ratio", "Share of the KV cache's bytes that live sequences hold.")
+        self._preemptions = self._counter("preemptions_total", "Sequences that gave up their blocks to others.")
+        self._recomputed = self._counter("recomputed_tokens_total", "Tokens run again because of a preemption.")
+        self._step = self._histogram("step_seconds", "Duration of an engine step.")
+        self._step_tokens = self._histogram("step_tokens", "Tokens run in an engine step.", STEP_TOKENS)
+        self._up = self._gauge("engine_up", "1 while the engine makes progress.")
+        self._restarts = self._counter("engine_restarts_total", "Engines started after the first.")
+        self._load = self._gauge("engine_load_seconds", "How long the engine took to load.")
+        self._backend = self._gauge(
+            "backend_info", "Always 1; the labels say what computes.", "backend", "device", "dtype", "kv_cache_dtype"
+        )
+        self._clear_cache()
+
+    # what the engine says: called by server.engine.service
+
+    def engine_ready(self, info: Ready, *, restarted: bool) -> None:
+        """An engine has loaded."""
+        self._up.set(1)
+        self._load.set(info.load_seconds)
+        if restarted:
+            self._restarts.inc()
+        self._backend.clear()
+        self._backend.labels(info.backend, info.device, info.dtype, info.kv_cache_dtype).set(1)
+
+    def engine_responsive(self, responsive: bool) -> None:
+        """The engine fell silent, or answered again."""
+        self._up.set(1 if responsive else 0)
+
+    def engine_lost(self) -> None:
+        """The engine is gone, and with it everything it held."""
+        self._up.set(0)
+        self._running.set(0)
+        self._waiting.set(0)
+        self._clear_cache()
+
+    def _clear_cache(self) -> None:
+        for state in ("used", "cached", "free"):
+            self._bytes.labels(state).set(0)
+            self._blocks.labels(state).set(0)
+        self._usage.set(0)
+
+    def step(self, stats: StepStats) -> None:
+        """A step ended, or a cancel changed how things stand (then without tokens)."""
+        self._running.set(stats.running)
+        self._waiting.set(stats.waiting)
+        self._preemptions.inc(stats.preemptions)
+        self._recomputed.inc(stats.recomputed_tokens)
+        self._set_cache(stats)
+        tokens = stats.prompt_tokens + stats.decode_tokens
+        if tokens:
+            self._step.observe(stats.seconds)
+            self._step_tokens.observe(tokens)
+            self._rates.add(stats.prompt_tokens, stats.decode_tokens)
+
+    def _set_cache(self, stats: StepStats) -> None:
+        total = sum((group.used + group.cached + group.free) * group.block_bytes for group in stats.groups)
+        for state in ("used", "cached", "free"):
+            blocks = [getattr(group, state) for group in stats.groups]
+            size = sum(count * group.block_bytes for count, group in zip(blocks, stats.groups, strict=True))
+            self._blocks.labels(state).set(sum(blocks))
+            self._bytes.labels(state).set(size)
+            if state == "used":
+                self._usage.set(size / total if total else 0)
+
+    # what users got: called by server.api
+
+    def prompt_answered(self, *, prompt_tokens: int, cached_tokens: int) -> None:
+        """A prompt's answer began. Once per prompt, however many choices, with the numbers that usage reports."""
+        self._prompt.inc(prompt_tokens)
+        self._cached.inc(cached_tokens)
+
+    def admitted(self, queue_seconds: float) -> None:
+        """A sequence got its first token, having waited so long in the engine's queue."""
+        self._queue.observe(queue_seconds)
+
+    def first_token(self, seconds: float) -> None:
+        """A request's first token is there, so long after the request arrived."""
+        self._first.observe(seconds)
+
+    def next_tokens(self, count: int, seconds: float) -> None:
+        """`count` further tokens of one answer came `seconds` after the ones before: that many gaps of equal length."""
+        for _ in range(count):
+            self._gap.observe(seconds / count)
+
+    def delivered(self, tokens: int) -> None:
+        """So many more generated tokens count as the user's; summed over a request it is usage.completion_tokens."""
+        self._generated.inc(tokens)
+
+    def discarded(self, tokens: int) -> None:
+        """So many generated tokens nobody gets. The service reports those that arrive after a cancel."""
+        self._discarded.inc(tokens)
+
+    def choice_finished(self, reason: FinishReason) -> None:
+        """One answer ended."""
+        self._choices.labels(reason).inc()
+
+    def request_finished(self, endpoint: Endpoint, outcome: Outcome, *, seconds: float | None = None) -> None:
+        """An HTTP request ended; seconds where it generated.
+
+        ok: answered in full. cancelled: the client left. error: failed after work began (or a bug). refused: the
+        user's fault. unavailable: ours, before any work (overloaded, restarting, shutting down).
+        """
+        self._requests.labels(endpoint, outcome).inc()
+        if seconds is not None:
+            self._request.observe(seconds)
+
+    def rejected(self, code: str | None) -> None:
+        """A request was refused before any work, with this error code; codes of no own bucket count as "invalid"."""
+        self._rejections.labels(code if code in get_args(Rejection) else "invalid").inc()
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The body and content type for a scrape with this Accept header."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
