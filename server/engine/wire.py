@@ -4,6 +4,7 @@ API to engine: `Start` once, then `Submit`, `Cancel`, `Ping`. Engine to API: `Re
 End of file in either direction means that the other process is gone.
 """
 
+import socket
 import struct
 
 import msgspec
@@ -81,9 +82,61 @@ ToEngine = Start | Submit | Cancel | Ping
 ToApi = Ready | Progress | Failed | Step | Pong
 
 LENGTH = struct.Struct("<I")
+MAX_MESSAGE_BYTES = 256 * 2**20  # far above the largest submit; more than that is a broken stream, not a message
+
+_encoder = msgspec.msgpack.Encoder()
+_to_engine = msgspec.msgpack.Decoder(ToEngine)
+_to_api = msgspec.msgpack.Decoder(ToApi)
+
+
+class WireError(Exception):
+    """What came over the socket is no message: the stream can't be trusted any further."""
 
 
 def frame(message: ToEngine | ToApi) -> bytes:
     """The bytes of one message on the socket: its length (4 bytes, little-endian), then msgpack."""
-    body = msgspec.msgpack.encode(message)
+    body = _encoder.encode(message)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise WireError(f"a message of {len(body)} bytes; the limit is {MAX_MESSAGE_BYTES}")
     return LENGTH.pack(len(body)) + body
+
+
+def body_length(header: bytes) -> int:
+    """How many bytes of body follow this header of LENGTH.size bytes."""
+    (length,) = LENGTH.unpack(header)
+    if length > MAX_MESSAGE_BYTES:
+        raise WireError(f"a message of {length} bytes announced; the limit is {MAX_MESSAGE_BYTES}")
+    return int(length)
+
+
+def to_engine(body: bytes | bytearray) -> ToEngine:
+    """The message that the API process sent."""
+    try:
+        return _to_engine.decode(body)
+    except msgspec.MsgspecError as error:
+        raise WireError(str(error)) from error
+
+
+def to_api(body: bytes | bytearray) -> ToApi:
+    """The message that the engine process sent."""
+    try:
+        return _to_api.decode(body)
+    except msgspec.MsgspecError as error:
+        raise WireError(str(error)) from error
+
+
+def receive_bytes(sock: socket.socket) -> bytearray | None:
+    """The next message's body from a blocking socket; None at end of file, also within a message."""
+    header = _receive_exactly(sock, LENGTH.size)
+    return None if header is None else _receive_exactly(sock, body_length(bytes(header)))
+
+
+def _receive_exactly(sock: socket.socket, count: int) -> bytearray | None:
+    body = bytearray(count)
+    view = memoryview(body)
+    while view:
+        received = sock.recv_into(view)
+        if received == 0:
+            return None
+        view = view[received:]
+    return body
