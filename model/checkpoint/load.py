@@ -1,0 +1,50 @@
+"""Tensors out of a checkpoint, into memory and the model's number format. The one file of this room that uses torch."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from model.checkpoint.match import check_names
+from model.checkpoint.source import Checkpoint
+from model.checkpoint.stored import QUANTISED, Stored, decode
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+Progress = Callable[[int, int], None]
+
+
+def load_weights(
+    checkpoint: Checkpoint,
+    wanted: Mapping[str, tuple[int, ...]],
+    *,
+    ignore: Iterable[str] = (),
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    on_progress: Progress | None = None,
+) -> dict[str, Tensor]:
+    """The wanted tensors by name, as `dtype` on `device`. Peak memory is the result plus one tensor.
+
+    wanted       name -> shape; the checkpoint must hold exactly these, or CheckpointError names what not (`check_names`)
+    ignore       regular expressions of stored names to leave alone
+    on_progress  called with (bytes read, bytes in all), as stored, after each tensor
+    """
+    check_names(checkpoint, wanted, ignore=ignore)
+    order = [name for name in checkpoint.tensor_names if name in wanted]  # in file order: one pass over the disk
+    total = sum(checkpoint.stored_bytes(name) for name in order)
+    weights: dict[str, Tensor] = {}
+    done = 0
+    for name in order:
+        weights[name] = to_tensor(checkpoint.stored(name), dtype=dtype, device=device)
+        done += checkpoint.stored_bytes(name)
+        if on_progress:
+            on_progress(done, total)
+    return weights
+
+
+def to_tensor(stored: Stored, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    """A stored tensor's values as a tensor of its own (never a view of the file)."""
+    if stored.type in QUANTISED or stored.add:
+        return torch.from_numpy(decode(stored)).to(device=device, dtype=dtype)
+    raw = torch.from_numpy(stored.data).view(_DTYPES[stored.type]).reshape(stored.shape)
+    return raw.to(device=device, dtype=dtype, copy=True)
