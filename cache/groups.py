@@ -22,3 +22,14 @@ def group_layers(windows: Sequence[int | None]) -> tuple[KVGroup, ...]:
     return tuple(
         KVGroup(window, tuple(layer for layer, its in enumerate(windows) if its == window)) for window in distinct
     )
+
+
+def most_blocks(window: int | None, num_tokens: int, *, block_size: int, max_chunk: int) -> int:
+    """Blocks that one sequence of num_tokens holds at its worst moment, in a group with this window.
+
+    A step needs what its first token sees behind itself (window - 1) and the chunk, at any alignment to blocks.
+    """
+    whole = -(-num_tokens // block_size)
+    if window is None:
+        return whole
+    return min(whole, -(-(window - 1 + max_chunk) // block_size) + 1)

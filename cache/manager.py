@@ -1,0 +1,236 @@
+"""Which sequence may write and read which block. Composes allocators and the prefix tree; no tensors, no scheduling.
+
+A sequence's life: open (takes the longest cached prefix), then per step match, blocked?, reserve, (the step runs),
+commit; in the end close. Everything is synchronous and each call leaves all invariants intact (see
+`cache.invariants`).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cache.blocks import NULL_BLOCK, BlockAllocator
+from cache.groups import KVGroup, most_blocks
+from cache.invariants import check_cache
+from cache.node import Node, Path
+from cache.prefix import PrefixTree, first_visible
+
+
+class GroupUsage(NamedTuple):
+    """Blocks of one group by state. The sum is every block that can be handed out."""
+
+    used: int
+    cached: int
+    free: int
+
+
+class CacheSequence:
+    """What one live sequence holds.
+
+    tokens        the caller's own list: prompt and what was generated; it only ever grows at the end
+    num_computed  keys and values of tokens[:num_computed] are in the cache
+    num_cached    how many of them this sequence did not compute itself
+    tables        per group, block of positions i * block_size .. ; 0 where a windowed group has left them behind
+    """
+
+    __slots__ = ("num_cached", "num_computed", "num_prompt", "num_returned", "path", "tables", "tokens")
+
+    def __init__(self, tokens: list[int], path: Path, num_groups: int) -> None:
+        self.tokens = tokens
+        self.num_prompt = len(tokens)
+        self.num_computed = 0
+        self.num_cached = 0
+        self.tables: tuple[list[int], ...] = tuple([] for _ in range(num_groups))
+        self.num_returned = [0] * num_groups  # per group, how many leading table entries were given back
+        self.path = path
+
+
+class CacheManager:
+    """Gives sequences their blocks, shares equal prefixes, evicts what nobody owns.
+
+    num_blocks[g] counts group g's null block too. max_chunk is the most tokens that one reserve may ask for.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[KVGroup],
+        num_blocks: Sequence[int],
+        *,
+        block_size: int,
+        max_chunk: int,
+        prefix_cache: bool = True,
+    ) -> None:
+        assert len(groups) == len(num_blocks) > 0, f"{len(groups)} groups, {len(num_blocks)} pool sizes"
+        windows = tuple(group.window for group in groups)
+        assert windows.count(None) <= 1, f"layers that see everything are one group, got windows {windows}"
+        assert all(window is None or window >= 1 for window in windows), f"a token sees itself, got windows {windows}"
+        self.block_size = block_size
+        self.max_chunk = max_chunk
+        self.prefix_cache = prefix_cache
+        self._windows = windows
+        self._allocators = tuple(BlockAllocator(count) for count in num_blocks)
+        self._tree = PrefixTree(windows, self._allocators, block_size)
+        self._live: set[CacheSequence] = set()
+
+    def open(self, tokens: list[int], *, namespace: str = "", salt: str = "") -> CacheSequence:
+        """A new sequence that owns the longest cached prefix of tokens, at most all but the last token."""
+        assert tokens, "a sequence has at least one token"
+        seq = CacheSequence(tokens, self._tree.enter(namespace, salt), len(self._windows))
+        self._live.add(seq)
+        self.match(seq)
+        return seq
+
+    def match(self, seq: CacheSequence) -> int:
+        """Take what others have computed of this sequence meanwhile. Returns how many tokens were gained."""
+        if not self.prefix_cache:
+            return 0
+        # stop one token short: logits need one token to compute
+        nodes = self._tree.find(seq.path, seq.tokens, (len(seq.tokens) - 1) // self.block_size)
+        if not nodes:
+            return 0
+        num_computed = nodes[-1].depth * self.block_size
+        self._take(seq, nodes, num_computed)
+        gained = num_computed - seq.num_computed
+        seq.num_computed = num_computed
+        seq.num_cached += gained
+        self._give_back(seq)
+        return gained
+
+    def blocked(self, seq: CacheSequence) -> bool:
+        """Whether another live sequence is about to compute the next block: wait, then match.
+
+        Ask after match. Never true of a sequence that is past its prompt, and never true of one that others wait
+        for (see `cache.prefix`).
+        """
+        next_end = (seq.num_computed // self.block_size + 1) * self.block_size
+        if not self.prefix_cache or next_end >= seq.num_prompt:
+            return False
+        return self._tree.awaits(seq.path, seq.tokens)
+
+    def can_reserve(self, seq: CacheSequence, num_tokens: int) -> bool:
+        """Whether reserve would succeed now."""
+        return all(
+            self._num_missing(seq, group, num_tokens) <= allocator.num_free + allocator.num_cached
+            for group, allocator in enumerate(self._allocators)
+        )
+
+    def reserve(self, seq: CacheSequence, num_tokens: int) -> bool:
+        """Room for keys and values of the next num_tokens positions, all or nothing, by eviction where needed.
+
+        On success the sequence also promises those full blocks of its prompt that nobody has promised yet.
+        """
+        assert 1 <= num_tokens <= self.max_chunk, f"a chunk has 1..{self.max_chunk} tokens, got {num_tokens}"
+        if not self.can_reserve(seq, num_tokens):
+            return False
+        for group, allocator in enumerate(self._allocators):
+            table = seq.tables[group]
+            for _ in range(self._num_missing(seq, group, num_tokens)):
+                if not allocator.num_free:
+                    self._tree.evict(group)
+                table.append(allocator.take())
+        if self.prefix_cache:
+            self._tree.promise(seq.path, seq.tokens, seq.num_prompt)
+        return True
+
+    def commit(self, seq: CacheSequence, num_tokens: int) -> None:
+        """The step has computed the next num_tokens positions: full blocks enter the tree, windows give back."""
+        seq.num_computed += num_tokens
+        assert seq.num_computed <= len(seq.tokens), f"{seq.num_computed} computed of {len(seq.tokens)} tokens"
+        for table in seq.tables:
+            room = len(table) * self.block_size
+            assert seq.num_computed <= room, f"{seq.num_computed} tokens committed, room for {room} reserved"
+        if self.prefix_cache:
+            self._enter_full_blocks(seq)
+        self._give_back(seq)
+
+    def close(self, seq: CacheSequence, *, discard: bool = False) -> tuple[list[int], ...]:
+        """Give up everything. Promises vanish; computed blocks stay cached unless discard says not to trust them.
+
+        Returns, per group, the blocks that are free now but may hold anything (not finite numbers, say), because this
+        sequence or one that it shared with was discarded: clear them in the pool before the next step.
+        """
+        self._live.remove(seq)
+        self._tree.withdraw(seq.path)
+        suspects = [(g, block) for g, table in enumerate(seq.tables) for block in table if discard and block]
+        freed = [(g, block) for g, block in suspects if not self._allocators[g].is_kept(block)]
+        for index in reversed(range(max(len(table) for table in seq.tables))):
+            node = seq.path.nodes[index] if index < len(seq.path.nodes) else None
+            for group, table in enumerate(seq.tables):
+                if index < len(table) and table[index] != NULL_BLOCK:
+                    self._tree.let_go(node, group, table[index])
+            if node is not None:
+                freed += self._tree.step_back(seq.path)
+        for table in seq.tables:
+            table.clear()
+        if discard:
+            freed += self._tree.distrust(seq.path)
+        self._tree.leave(seq.path)
+        return tuple([block for g, block in freed if g == group] for group in range(len(self._windows)))
+
+    def can_ever_fit(self, num_tokens: int) -> bool:
+        """Whether one sequence of so many tokens could run if it were alone."""
+        return all(
+            self._most_blocks(window, num_tokens) < allocator.num_blocks
+            for window, allocator in zip(self._windows, self._allocators, strict=True)
+        )
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Tokens of the longest sequence that fits; if windows leave no limit, the tokens that the pool holds."""
+        held = [(allocator.num_blocks - 1) * self.block_size for allocator in self._allocators]
+        limits = [tokens for tokens in held if not self.can_ever_fit(tokens + 1)]
+        return min(limits) if limits else max(held)
+
+    def stats(self) -> tuple[GroupUsage, ...]:
+        """Per group, blocks that are used, cached and free."""
+        return tuple(GroupUsage(a.num_used, a.num_cached, a.num_free) for a in self._allocators)
+
+    def check(self) -> None:
+        """Assert every invariant. Slow: for tests."""
+        check_cache(self._tree, self._live, prefix_cache=self.prefix_cache)
+
+    def _take(self, seq: CacheSequence, nodes: Sequence[Node], num_computed: int) -> None:
+        """Own these next nodes, and in windowed groups those of their blocks that the next token sees."""
+        for node in nodes:
+            index = len(seq.path.nodes)
+            self._tree.own(seq.path, node)
+            for group, window in enumerate(self._windows):
+                visible = window is None or index >= first_visible(num_computed, window, self.block_size)
+                self._put(seq, group, index, self._tree.hold(node, group) if visible else NULL_BLOCK)
+
+    def _put(self, seq: CacheSequence, group: int, index: int, block: int) -> None:
+        """Set a table entry; a block that was reserved there goes back."""
+        table = seq.tables[group]
+        if index == len(table):
+            table.append(block)
+            return
+        self._tree.let_go(None, group, table[index])
+        table[index] = block
+
+    def _enter_full_blocks(self, seq: CacheSequence) -> None:
+        for index in range(len(seq.path.nodes), seq.num_computed // self.block_size):
+            node = self._tree.grow(seq.path, seq.tokens, [table[index] for table in seq.tables])
+            for table, block in zip(seq.tables, node.blocks, strict=True):
+                table[index] = block
+
+    def _give_back(self, seq: CacheSequence) -> None:
+        """Let go of the blocks that lie wholly outside the window of the next token."""
+        for group, window in enumerate(self._windows):
+            if window is None:
+                continue
+            first = first_visible(seq.num_computed, window, self.block_size)
+            table = seq.tables[group]
+            for index in range(seq.num_returned[group], first):
+                node = seq.path.nodes[index] if self.prefix_cache else None
+                if table[index] != NULL_BLOCK:
+                    self._tree.let_go(node, group, table[index])
+                    table[index] = NULL_BLOCK
+            seq.num_returned[group] = max(first, seq.num_returned[group])
+
+    def _num_missing(self, seq: CacheSequence, group: int, num_tokens: int) -> int:
+        """How many more blocks of this group the next num_tokens positions need."""
+        needed = -(-(seq.num_computed + num_tokens) // self.block_size)
+        return max(0, needed - len(seq.tables[group]))
+
+    def _most_blocks(self, window: int | None, num_tokens: int) -> int:
+        """Blocks of one group that a sequence of so many tokens holds at its worst moment."""
+        return most_blocks(window, num_tokens, block_size=self.block_size, max_chunk=self.max_chunk)
