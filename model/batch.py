@@ -1,11 +1,18 @@
-"""What one step runs: `Chunk`s in, packed tensors out.
+"""What one step runs: `Chunk`s in, packed tensors out (`model.packing` does the packing).
 
-T tokens in the step, B chunks, S blocks in the longest table, L rows that need logits.
-Knows positions and block tables; knows no requests and no scheduling.
+T tokens in the step, B chunks, L rows that need logits, n tokens per chunk of a piece, N cached positions per chunk,
+S = N / block_size blocks. Knows positions and block tables; knows no requests and no scheduling. Does not import torch:
+who only makes chunks need not pay for it.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +32,44 @@ class Chunk:
     start: int
     tables: tuple[Sequence[int], ...]
     num_logits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Chunks that attend together: several of one token each, or a single longer one.
+
+    first   row of the piece's first token among the step's T; its B * n tokens follow one another, chunk by chunk
+    blocks  (B, S) the blocks that its chunks read, in position order, padded with the null block
+    mask    (B, n, N) added to the scores: 0 where token n of chunk b may look, -inf where it may not
+    """
+
+    first: int
+    blocks: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CacheView:
+    """How layers of one KV group and one window see the cache in this step: where they write, what they read.
+
+    slots (T,): block * block_size + position % block_size of each token.
+    """
+
+    slots: Tensor
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """The tensors of one step. The order of its T tokens is the packer's affair: single tokens first, by length.
+
+    tokens     (T,) int64
+    positions  (T,) int64, absolute
+    rows       (L,) int64, which of the T need logits, in the order of the chunks
+    views      by (KV group, window)
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    rows: Tensor
+    views: Mapping[tuple[int, int | None], CacheView]

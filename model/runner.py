@@ -1,0 +1,34 @@
+"""Chunks in, logits out: packs a step and runs the decoder over it. Knows no requests, no sampling, no scheduling."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from model.attention.backend import AttentionBackend, KVStore
+from model.batch import Chunk
+from model.decoder import Decoder
+from model.packing import Packer
+
+
+class ModelRunner:
+    """Owns nothing but the way of packing: decoder, cache and attention are handed in. V is the vocabulary."""
+
+    def __init__(self, decoder: Decoder, kv: KVStore, attention: AttentionBackend, device: torch.device) -> None:
+        self._decoder = decoder
+        self._kv = kv
+        self._attention = attention
+        layers = range(decoder.config.num_layers)
+        kinds = {(kv.group_of(layer_id), decoder.config.window(layer_id)): None for layer_id in layers}
+        self._packer = Packer(kinds=tuple(kinds), block_size=kv.block_size, dtype=decoder.dtype, device=device)
+
+    @torch.inference_mode()
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        """One step. Writes the chunks' keys and values to the cache.
+
+        chunks: at least one; a sequence occurs at most once, with blocks for all its positions.
+        Returns the logits (L, V), float32 (float64 where the weights are), on the decoder's device: the last num_logits
+        positions of each chunk, chunk after chunk in the order given. Who wants all positions of a long prompt
+        should ask for them in pieces: L x V is held at once.
+        """
+        return self._decoder.forward(self._packer.pack(chunks), self._kv, self._attention)
