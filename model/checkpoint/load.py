@@ -1,5 +1,6 @@
 """Tensors out of a checkpoint, into memory and the model's number format. The one file of this room that uses torch."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -10,6 +11,7 @@ from model.checkpoint.source import Checkpoint
 from model.checkpoint.stored import QUANTISED, Stored, decode
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_SLAB_VALUES = 1 << 18  # one megabyte of float32: stays in cache
 
 Progress = Callable[[int, int], None]
 
@@ -25,7 +27,7 @@ def load_weights(
 ) -> dict[str, Tensor]:
     """The wanted tensors by name, as `dtype` on `device`. Peak memory is the result plus one tensor.
 
-    wanted       name -> shape; the checkpoint must hold exactly these, or CheckpointError names what not (`check_names`)
+    wanted       name -> shape; the checkpoint must hold exactly these, or CheckpointError says what not
     ignore       regular expressions of stored names to leave alone
     on_progress  called with (bytes read, bytes in all), as stored, after each tensor
     """
@@ -45,6 +47,19 @@ def load_weights(
 def to_tensor(stored: Stored, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """A stored tensor's values as a tensor of its own (never a view of the file)."""
     if stored.type in QUANTISED or stored.add:
-        return torch.from_numpy(decode(stored)).to(device=device, dtype=dtype)
+        return _decoded(stored, dtype).to(device)
     raw = torch.from_numpy(stored.data).view(_DTYPES[stored.type]).reshape(stored.shape)
     return raw.to(device=device, dtype=dtype, copy=True)
+
+
+def _decoded(stored: Stored, dtype: torch.dtype) -> Tensor:
+    """Decode some rows at a time, so that float32 values of the whole tensor never exist beside the result."""
+    if len(stored.shape) < 2:
+        return torch.from_numpy(decode(stored)).to(dtype)
+    values = torch.empty(stored.shape, dtype=dtype)
+    num_rows = max(1, _SLAB_VALUES * stored.shape[0] // math.prod(stored.shape))
+    for start in range(0, stored.shape[0], num_rows):
+        data = stored.data[start : start + num_rows]
+        slab = Stored(stored.type, (data.shape[0], *stored.shape[1:]), data, stored.add)
+        values[start : start + num_rows] = torch.from_numpy(decode(slab))
+    return values
