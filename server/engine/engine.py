@@ -1,0 +1,242 @@
+"""The synchronous core: requests in, one step at a time, events out.
+
+Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the clock is
+handed in. The same requests in the same order with the same step budgets give the same events.
+
+L rows of logits, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from torch import Tensor
+
+from cache.manager import CacheManager
+from model.batch import Chunk
+from model.sampling import Sampled, SamplingRow
+from server.engine.generation import Generation
+from server.engine.isolation import run_isolated
+from server.engine.pacing import Pacer
+from server.engine.request import FinishReason, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
+from server.engine.scheduler import Limits, Plan, Scheduler, Work
+
+
+class Runner(Protocol):
+    """The model over the paged cache."""
+
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Logits (L, V) of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites the same slots."""
+        ...
+
+
+class Chooser(Protocol):
+    """What chooses tokens; `model.sampling.Sampler`."""
+
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row of logits (L, V). Repeatable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step brought to the requests it touched, in order of arrival, and what it did."""
+
+    events: list[TokenEvent]
+    stats: StepStats
+
+
+class Engine:
+    """Runs many requests together, so that none notices the others.
+
+    block_bytes: bytes of one cache block, per KV group. clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        manager: CacheManager,
+        runner: Runner,
+        sampler: Chooser,
+        limits: Limits,
+        *,
+        block_bytes: Sequence[int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._manager = manager
+        self._runner = runner
+        self._sampler = sampler
+        self._block_bytes = tuple(block_bytes)
+        self._clock = clock
+        self._scheduler = Scheduler(manager, limits)
+        self._pacer = Pacer(
+            target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
+        )
+        self._arrivals = count()
+        self._live: dict[str, Generation] = {}
+        self._events: list[TokenEvent] = []  # not yet delivered
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the next step would run or deliver something."""
+        return bool(self._live or self._events)
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """New requests join the line, in order. One that can never run gets its error with the next step."""
+        now = self._clock()
+        for request in requests:
+            assert request.id not in self._live, f"request {request.id} is already under way"
+            generation = Generation(request, arrival=next(self._arrivals), waiting_since=now)
+            fault = self._fault(request)
+            if fault:
+                self._events.append(generation.event(finish="error", error=fault))
+                continue
+            self._live[request.id] = generation
+            self._scheduler.add(generation)
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        """Stop these now, wherever they stand; their blocks are back when this returns. Unknown ids ended meanwhile."""
+        for request_id in request_ids:
+            if request_id in self._live:
+                self._end(self._live[request_id], "cancelled")
+
+    def step(self) -> StepOutcome:
+        """Run one step, and deliver its events and those of submits and cancels since the last.
+
+        Never raises for one request's fault: that one ends with finish "error", and what it computed is discarded.
+        """
+        started = self._clock()
+        budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
+        plan = self._scheduler.plan(prompt_budget=budget, now=started)
+        counted = _count(plan)
+        for generation in plan.impossible:
+            self._end(generation, "error", error="the KV cache is too small for this request even alone")
+        self._run(plan.work)
+        self._announce(plan.admitted)
+        seconds = self._clock() - started
+        self._pacer.observe(prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds)
+        events, self._events = self._events, []
+        return StepOutcome(events, self._stats(seconds, counted, num_preempted=len(plan.preempted)))
+
+    def stats(self) -> StepStats:
+        """How things stand, without a step."""
+        return self._stats(0.0, (0, 0, 0), num_preempted=0)
+
+    def _fault(self, request: Request) -> str | None:
+        """Why it can never run; None when it can. The API refuses such requests earlier, with a better message."""
+        if not request.prompt or request.max_tokens < 1:
+            return "a request needs at least one prompt token and one token to generate"
+        num_tokens = len(request.prompt) + request.max_tokens - 1  # the last token's keys and values are never needed
+        if self._manager.can_ever_fit(num_tokens):
+            return None
+        return f"{num_tokens} tokens can never fit the KV cache of {self._manager.capacity_tokens} tokens"
+
+    def _run(self, work: Sequence[Work]) -> None:
+        """Compute, commit and choose. A request whose computation raises ends alone."""
+        if not work:
+            return
+        for part, logits in run_isolated(self._forward, work):
+            if isinstance(logits, Exception):
+                self._fail(part[0].generation, f"the model failed: {logits!r}")
+                continue
+            asking = [each for each in part if each.chunk.num_logits]
+            choices = self._choose(asking, logits) if asking else {}
+            for each in part:
+                self._commit(each, choices.get(each.generation.arrival))
+
+    def _forward(self, work: Sequence[Work]) -> Tensor:
+        return self._runner.run([each.chunk for each in work])
+
+    def _choose(self, work: Sequence[Work], logits: Tensor) -> dict[int, Sampled | Exception]:
+        """The next token of each, by arrival number; one whose sampling raises gets its exception."""
+
+        def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
+            rows = logits if len(numbered) == len(work) else logits[[row for row, _ in numbered]]
+            return self._sampler.sample(rows, [_sampling_row(each.generation) for _, each in numbered])
+
+        choices: dict[int, Sampled | Exception] = {}
+        for part, result in run_isolated(sample, tuple(enumerate(work))):
+            results = [result] if isinstance(result, Exception) else result
+            choices.update({each.generation.arrival: its for (_, each), its in zip(part, results, strict=True)})
+        return choices
+
+    def _commit(self, work: Work, choice: Sampled | Exception | None) -> None:
+        """Enter what was computed into the cache, and the new token into the answer."""
+        generation = work.generation
+        if isinstance(choice, Exception):
+            self._fail(generation, f"sampling failed: {choice!r}")
+            return
+        if choice is not None and choice.failed:
+            self._fail(generation, "the model's logits are not finite")
+            return
+        self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
+        generation.note_computed()
+        if choice is None:
+            return
+        finish = generation.append(choice.token)
+        logprobs = _logprobs(generation.request, choice)
+        if finish:
+            self._end(generation, finish, (choice.token,), logprobs)
+        else:
+            self._events.append(generation.event((choice.token,), logprobs))
+
+    def _fail(self, generation: Generation, error: str) -> None:
+        self._end(generation, "error", error=error)
+
+    def _end(
+        self,
+        generation: Generation,
+        finish: FinishReason,
+        tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] = (),
+        *,
+        error: str | None = None,
+    ) -> None:
+        """Take it off the scheduler and say so. What a failed one computed is not trusted."""
+        self._scheduler.remove(generation, discard=finish == "error")
+        del self._live[generation.request.id]
+        self._events.append(generation.event(tokens, logprobs, finish=finish, error=error))
+
+    def _announce(self, admitted: Sequence[Generation]) -> None:
+        """Tell those that were let in but have no token yet that they have left the line, with an event without tokens."""
+        told = {event.request_id for event in self._events}
+        self._events += [each.event() for each in admitted if each.request.id not in told]
+
+    def _stats(self, seconds: float, counted: tuple[int, int, int], *, num_preempted: int) -> StepStats:
+        groups = zip(self._manager.stats(), self._block_bytes, strict=True)
+        return StepStats(
+            seconds=seconds,
+            prompt_tokens=counted[0],
+            recomputed_tokens=counted[1],
+            decode_tokens=counted[2],
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting),
+            preemptions=num_preempted,
+            groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
+        )
+
+
+def _count(plan: Plan) -> tuple[int, int, int]:
+    """Prompt tokens, recomputed ones among them, and decode tokens of a planned step, before it changes anything."""
+    return (
+        sum(each.prompt_tokens for each in plan.work),
+        sum(each.recomputed_tokens for each in plan.work),
+        sum(each.decode_tokens for each in plan.work),
+    )
+
+
+def _sampling_row(generation: Generation) -> SamplingRow:
+    return SamplingRow(
+        params=generation.request.params,
+        position=len(generation.tokens),
+        prompt=generation.request.prompt,
+        output=generation.output,
+    )
+
+
+def _logprobs(request: Request, choice: Sampled) -> tuple[TokenLogprob, ...]:
+    """The event's logprobs: none unless the request asked."""
+    if request.params.num_logprobs is None:
+        return ()
+    assert choice.logprob is not None, f"no logprob for {request.id}"
+    return (TokenLogprob(choice.logprob, choice.top_ids, choice.top_logprobs),)

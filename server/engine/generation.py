@@ -1,0 +1,110 @@
+"""The progress of one `Request` through the engine: what is written so far, and where in the line it stands.
+
+Knows no blocks and no batch: its `CacheSequence` is opened, filled and closed by the scheduler.
+"""
+
+from dataclasses import dataclass, field
+
+from cache.manager import CacheSequence
+from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """One request under way. It waits while `sequence` is None; then it runs: first its prompt, then token by token.
+
+    arrival        place in the order of all requests; a smaller one goes first and is preempted last
+    tokens         prompt and output in one growing list, which the CacheSequence shares
+    output         the generated ids alone: the tail of `tokens`
+    high_water     positions below it were computed or taken from the cache once, so running them again is recomputing
+    cached_tokens  prompt positions that the cache saved it from ever computing
+    waiting_since  when it last joined the waiting line, in the engine's clock
+    queue_seconds  total time in the waiting line, also after a preemption
+    """
+
+    request: Request
+    arrival: int
+    waiting_since: float
+    tokens: list[int] = field(init=False)
+    stop_ids: frozenset[int] = field(init=False)
+    output: list[int] = field(default_factory=list)
+    sequence: CacheSequence | None = None
+    high_water: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    queue_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+        self.stop_ids = frozenset(self.request.params.stop_token_ids)
+
+    @property
+    def running_sequence(self) -> CacheSequence:
+        """Its sequence in the cache, for callers that know it is running."""
+        assert self.sequence is not None, f"{self.request.id} waits"
+        return self.sequence
+
+    @property
+    def uncomputed(self) -> int:
+        """How many of its tokens still have to be run; at least the last one, whose logits give the next."""
+        return len(self.tokens) - self.running_sequence.num_computed
+
+    @property
+    def decoding(self) -> bool:
+        """Whether its next chunk is one generated token, rather than a piece of its prompt or of what was preempted."""
+        return bool(self.output) and self.uncomputed == 1
+
+    @property
+    def remaining(self) -> int:
+        """How many more tokens it may generate."""
+        return self.request.max_tokens - len(self.output)
+
+    def admit(self, sequence: CacheSequence, now: float) -> None:
+        """It leaves the waiting line and runs on `sequence`."""
+        self.sequence = sequence
+        self.queue_seconds += now - self.waiting_since
+        self.note_cached()
+
+    def preempt(self, now: float) -> None:
+        """Back into the waiting line. What it wrote stays; the caller closes the sequence."""
+        self.sequence = None
+        self.preemptions += 1
+        self.waiting_since = now
+
+    def note_cached(self) -> None:
+        """Count what the cache just gave: prompt positions that it had never computed itself."""
+        reached = min(self.running_sequence.num_computed, len(self.request.prompt))
+        self.cached_tokens += max(reached - self.high_water, 0)
+        self.note_computed()
+
+    def note_computed(self) -> None:
+        """Raise the high water to what its sequence now holds."""
+        self.high_water = max(self.high_water, self.running_sequence.num_computed)
+
+    def append(self, token: int) -> FinishReason | None:
+        """Add a generated token; says whether the answer ends with it."""
+        self.tokens.append(token)
+        self.output.append(token)
+        if token in self.stop_ids:
+            return "stop"
+        return "length" if self.remaining <= 0 else None
+
+    def event(
+        self,
+        tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] = (),
+        *,
+        finish: FinishReason | None = None,
+        error: str | None = None,
+    ) -> TokenEvent:
+        """What to tell the API process about this request after a step."""
+        return TokenEvent(
+            request_id=self.request.id,
+            tokens=tokens,
+            logprobs=logprobs,
+            finish=finish,
+            error=error,
+            cached_tokens=self.cached_tokens,
+            preemptions=self.preemptions,
+            queue_seconds=self.queue_seconds,
+        )

@@ -1,0 +1,193 @@
+"""Decides what each step runs: who decodes, whose prompt goes on, who is let in, who has to go back.
+
+Knows requests and the cache's promises; no tensors, no clock (it is told the time) and no cost (it is told the budget).
+
+Everything goes by order of arrival. Those that run are always older than those that wait: the line is left at its
+front, and whoever is preempted is the youngest of those that run and becomes the front. So smaller late-comers never
+overtake the head of the line, the oldest is never preempted, and since every step moves the oldest on, all end.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from cache.manager import CacheManager, CacheSequence
+from model.batch import Chunk
+from server.engine.generation import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_num_seqs may run at once, with max_num_batched_tokens in a step. block_size is the cache's."""
+
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    block_size: int = 16
+    target_inter_token_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One generation's part of a step."""
+
+    generation: Generation
+    chunk: Chunk
+
+    @property
+    def end(self) -> int:
+        """The position after its last token."""
+        return self.chunk.start + len(self.chunk.tokens)
+
+    @property
+    def decode_tokens(self) -> int:
+        """1 when the chunk runs a token that the model wrote for the first time, else 0."""
+        return int(self.end == len(self.generation.tokens) and bool(self.generation.output))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt, and those that a preemption made necessary again."""
+        return len(self.chunk.tokens) - self.decode_tokens
+
+    @property
+    def recomputed_tokens(self) -> int:
+        """Of the prompt tokens, those that were computed once before a preemption."""
+        return max(min(self.chunk.start + self.prompt_tokens, self.generation.high_water) - self.chunk.start, 0)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a step is to run. budget is what is left of its prompt tokens; impossible ones fit not even alone."""
+
+    budget: int
+    work: list[Work] = field(default_factory=list)
+    admitted: list[Generation] = field(default_factory=list)
+    preempted: list[Generation] = field(default_factory=list)
+    impossible: list[Generation] = field(default_factory=list)
+
+
+class Scheduler:
+    """The waiting line and the running set, both in order of arrival."""
+
+    def __init__(self, manager: CacheManager, limits: Limits) -> None:
+        self._manager = manager
+        self._limits = limits
+        self.waiting: deque[Generation] = deque()
+        self.running: list[Generation] = []
+
+    @property
+    def num_decoding(self) -> int:
+        """How many streams the next step advances by a token."""
+        return sum(generation.decoding for generation in self.running)
+
+    def add(self, generation: Generation) -> None:
+        """A new request joins the end of the line."""
+        self.waiting.append(generation)
+
+    def remove(self, generation: Generation, *, discard: bool = False) -> None:
+        """It finished, failed or was cancelled, wherever it stood. Its blocks are back at once.
+
+        discard: what it computed is not to be trusted, so it does not stay in the prefix cache either.
+        """
+        if generation.sequence is None:
+            self.waiting.remove(generation)
+            return
+        self.running.remove(generation)
+        self._manager.close(generation.sequence, discard=discard)
+        generation.sequence = None
+
+    def plan(self, *, prompt_budget: int, now: float) -> Plan:
+        """Choose the next step's work and reserve its blocks.
+
+        Every decoding stream gets its token, then prompts get pieces, oldest first, up to prompt_budget tokens, then
+        the waiting line moves up. Nobody is let in by a step that had to throw someone out.
+        """
+        plan = Plan(prompt_budget)
+        for generation in tuple(self.running):
+            if generation.sequence is not None:  # else it was preempted just now, for an older one
+                self._advance(generation, plan, now)
+        while not plan.preempted and plan.budget > 0 and self._admit_next(plan, now):
+            pass
+        return plan
+
+    def _advance(self, generation: Generation, plan: Plan, now: float) -> None:
+        """Give it the tokens that are its turn, if any are."""
+        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan.budget)
+        if not num_tokens or not self._make_room(generation, num_tokens, plan, now):
+            return
+        if not generation.decoding:
+            plan.budget -= num_tokens
+        sequence = generation.running_sequence
+        start = sequence.num_computed
+        plan.work.append(
+            Work(
+                generation,
+                Chunk(
+                    tokens=generation.tokens[start : start + num_tokens],
+                    start=start,
+                    tables=sequence.tables,
+                    num_logits=int(num_tokens == generation.uncomputed),
+                ),
+            )
+        )
+
+    def _next_piece(self, generation: Generation, budget: int) -> int:
+        """How many tokens of its prompt can run now; 0 while another sequence is computing its next block."""
+        sequence = generation.running_sequence
+        if self._manager.match(sequence):
+            generation.note_cached()
+        if self._manager.blocked(sequence):
+            return 0
+        return min(budget, generation.uncomputed)
+
+    def _make_room(self, generation: Generation, num_tokens: int, plan: Plan, now: float) -> bool:
+        """Reserve blocks for it, at the cost of younger ones. False when there are none left: then it went itself.
+
+        The loop only looks at the youngest, which has no work in this plan yet, because the plan is made oldest first.
+        """
+        while not self._manager.reserve(generation.running_sequence, num_tokens):
+            youngest = self.running[-1]
+            if youngest is self.running[0]:
+                plan.impossible.append(generation)
+                return False
+            self._preempt(youngest, now)
+            plan.preempted.append(youngest)
+            if youngest is generation:
+                return False
+        return True
+
+    def _preempt(self, generation: Generation, now: float) -> None:
+        """Back to the front of the line. Its blocks stay cached until someone needs them."""
+        self.remove(generation)
+        generation.preempt(now)
+        self.waiting.appendleft(generation)
+
+    def _admit_next(self, plan: Plan, now: float) -> bool:
+        """Let in the head of the line, if there is room for it."""
+        if not self.waiting or len(self.running) >= self._limits.max_num_seqs:
+            return False
+        generation = self.waiting[0]
+        request = generation.request
+        sequence = self._manager.open(generation.tokens, namespace=request.namespace, salt=request.cache_salt)
+        if not self._has_room_for(generation, sequence):
+            self._manager.close(sequence)
+            return False
+        self.waiting.popleft()
+        self.running.append(generation)
+        generation.admit(sequence, now)
+        plan.admitted.append(generation)
+        self._advance(generation, plan, now)
+        return True
+
+    def _has_room_for(self, newcomer: Generation, sequence: CacheSequence) -> bool:
+        """Whether its prompt fits beside all that the running ones will soon need, so that it won't be thrown out soon.
+
+        The running ones need the rest of their prompts and a block's worth of output each. Alone it may always come in.
+        """
+        if not self.running:
+            return True
+        promised = sum(self._soon_needed(each, each.uncomputed) for each in self.running)
+        own = self._soon_needed(newcomer, len(newcomer.tokens) - sequence.num_computed)
+        return self._manager.can_reserve(sequence, promised + own)
+
+    def _soon_needed(self, generation: Generation, uncomputed: int) -> int:
+        """Tokens that still need room in the cache: the rest of the prompt and a little output. The last needs none."""
+        return uncomputed + min(self._limits.block_size, generation.remaining) - 1

@@ -1,0 +1,132 @@
+"""A model without weights that remembers nothing: what it answers depends on every token it reads back from the cache.
+
+Its "keys and values" are a position and a hash chained over all tokens up to there, kept in blocks like the real ones. Its
+logits are a hash of everything that the block tables lead to, so one wrong, stale, missing or misplaced block changes the
+answer. `solo_logits` computes the same from the tokens alone, without any cache.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.batch import Chunk
+
+MASK = (1 << 64) - 1
+SEED = 0x243F6A8885A308D3
+VOCAB = 13
+RAISES = 1001  # a prompt with this token makes the model raise
+NOT_FINITE = 1002  # a prompt with this one makes its logits NaN
+
+
+class FakeFault(RuntimeError):
+    """What the model raises for a prompt with the token RAISES."""
+
+
+def chain(state: int, token: int) -> int:
+    """The hash of a token sequence, from that of all but its last token."""
+    state = ((state ^ (token + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9) & MASK
+    return state ^ (state >> 31)
+
+
+def logits_of(digests: Sequence[int]) -> Tensor:
+    """(VOCAB,) float64 in 0..6 from one digest per KV group."""
+    state = SEED
+    for digest in digests:
+        state = chain(state, digest)
+    scrambled = np.array([chain(state, token) for token in range(VOCAB)], dtype=np.uint64)
+    return torch.from_numpy((scrambled >> np.uint64(40)).astype(np.float64) * (6 / 2**24))
+
+
+def digest_of(hashes: NDArray[np.uint64], first: int) -> int:
+    """One number from the chained hashes at positions first, first+1, ..."""
+    places = np.arange(first, first + len(hashes), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return int((hashes * places).sum(dtype=np.uint64))
+
+
+def solo_logits(tokens: Sequence[int], windows: Sequence[int | None]) -> Tensor:
+    """What the model answers after these tokens, computed without a cache. (VOCAB,)"""
+    states = [chain(SEED, tokens[0])]
+    for token in tokens[1:]:
+        states.append(chain(states[-1], token))
+    hashes = np.array(states, dtype=np.uint64)
+    firsts = [0 if window is None else max(len(tokens) - window, 0) for window in windows]
+    logits = logits_of([digest_of(hashes[first:], first) for first in firsts])
+    return torch.full_like(logits, torch.nan) if NOT_FINITE in tokens else logits
+
+
+class FakeRunner:
+    """Satisfies `server.engine.engine.Runner` over a paged store of its own.
+
+    on_step is called with every batch, before it is run: to advance a fake clock, or to look at what is scheduled.
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[int | None],
+        num_blocks: Sequence[int],
+        block_size: int,
+        *,
+        on_step: Callable[[Sequence[Chunk]], None] = lambda chunks: None,
+    ) -> None:
+        self.windows = tuple(windows)
+        self.block_size = block_size
+        self.on_step = on_step
+        self.positions = [np.full(n * block_size, -1, dtype=np.int64) for n in num_blocks]
+        self.hashes = [np.zeros(n * block_size, dtype=np.uint64) for n in num_blocks]
+        self.not_finite = [np.zeros(n * block_size, dtype=bool) for n in num_blocks]
+        self.num_computed = 0  # tokens, over all calls
+
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Logits (L, VOCAB) of the last position of each chunk that asks for it."""
+        self.on_step(chunks)
+        rows = []
+        for chunk in chunks:
+            assert chunk.num_logits in (0, 1)
+            assert len(chunk.tokens) >= 1
+            self._write(chunk)
+            if chunk.num_logits:
+                rows.append(self._logits(chunk))
+        return torch.stack(rows) if rows else torch.empty(0, VOCAB, dtype=torch.float64)
+
+    def _write(self, chunk: Chunk) -> None:
+        end = chunk.start + len(chunk.tokens)
+        self.num_computed += len(chunk.tokens)
+        state, spoilt = SEED, False
+        if chunk.start:
+            before = self._slots(chunk, 0, chunk.start - 1, chunk.start)[0]
+            assert self.positions[0][before] == chunk.start - 1, f"position {chunk.start - 1} is not where it should be"
+            state, spoilt = int(self.hashes[0][before]), bool(self.not_finite[0][before])
+        states = []
+        for token in chunk.tokens:
+            if token == RAISES:
+                raise FakeFault("this token can't be computed")
+            state = chain(state, token)
+            spoilt = spoilt or token == NOT_FINITE
+            states.append((state, spoilt))
+        for group in range(len(self.windows)):
+            slots = self._slots(chunk, group, chunk.start, end)
+            self.positions[group][slots] = np.arange(chunk.start, end)
+            self.hashes[group][slots] = [state for state, _ in states]
+            self.not_finite[group][slots] = [spoilt for _, spoilt in states]
+
+    def _logits(self, chunk: Chunk) -> Tensor:
+        end = chunk.start + len(chunk.tokens)
+        digests, spoilt = [], False
+        for group, window in enumerate(self.windows):
+            first = 0 if window is None else max(end - window, 0)
+            slots = self._slots(chunk, group, first, end)
+            assert (self.positions[group][slots] == np.arange(first, end)).all(), f"group {group} reads a wrong block"
+            digests.append(digest_of(self.hashes[group][slots], first))
+            spoilt = spoilt or bool(self.not_finite[group][slots].any())
+        logits = logits_of(digests)
+        return torch.full_like(logits, torch.nan) if spoilt else logits
+
+    def _slots(self, chunk: Chunk, group: int, first: int, end: int) -> NDArray[np.int64]:
+        """Where the table leads for positions first..end-1; the null block is no place to read from or write to."""
+        places = np.arange(first, end)
+        blocks = np.asarray(chunk.tables[group], dtype=np.int64)[places // self.block_size]
+        assert (blocks > 0).all(), f"group {group} has no block for some of {first}..{end - 1}"
+        return blocks * self.block_size + places % self.block_size
