@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cache.groups import KVGroup
 
-_NUMPY_OF_WIDTH = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
 class KVPool:
@@ -91,7 +91,9 @@ def bytes_per_token(num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros. On a CPU the pages are not touched, so they cost nothing until written (torch.zeros writes them)."""
-    if device.type != "cpu" or dtype.itemsize not in _NUMPY_OF_WIDTH:
+    if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    raw = np.zeros(math.prod(shape), dtype=_NUMPY_OF_WIDTH[dtype.itemsize])
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(num_bytes + _ALIGNMENT, dtype=np.uint8)
+    skip = -raw.ctypes.data % _ALIGNMENT
+    return torch.from_numpy(raw[skip : skip + num_bytes]).view(dtype).view(shape)

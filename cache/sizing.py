@@ -39,24 +39,25 @@ def blocks_that_fit(
     """Blocks per group, each with its null block, that fit the budget together.
 
     All groups get the same number n, as large as the budget allows, but none gets more than max_num_seqs sequences of
-    max_model_len can ever hold in it: for a windowed group that is a window and a chunk per sequence, and the same
-    once more for all, as slack for windows that stay cached. So what windows do not need goes to the full group.
+    max_model_len can hold in it: in a windowed group that is a window and a chunk per sequence, and as much again for
+    windows that stay cached. What the windowed groups do not get then goes to the full group.
 
     Raises CacheTooSmall when not even one sequence of min(min_tokens, max_model_len) fits.
     """
     block_bytes = [len(group.layers) * block_size * bytes_per_token_per_layer for group in groups]
 
-    def most(group: KVGroup, num_tokens: int) -> int:
-        return most_blocks(group.window, num_tokens, block_size=block_size, max_chunk=max_chunk)
+    def most(window: int | None, num_tokens: int) -> int:
+        return most_blocks(window, num_tokens, block_size=block_size, max_chunk=max_chunk)
 
-    caps = [most(group, max_model_len) * max_num_seqs * (1 if group.window is None else 2) for group in groups]
+    whole = most(None, max_model_len)
+    caps = [max_num_seqs * min(whole, 2 * most(group.window, max_model_len)) for group in groups]
 
     def total_bytes(n: int) -> int:
         return sum(cost * (min(n, cap) + 1) for cost, cap in zip(block_bytes, caps, strict=True))
 
     n = _largest(max(caps), lambda n: total_bytes(n) <= budget_bytes)
     shortest = min(min_tokens, max_model_len)
-    needed = max(most(group, shortest) for group in groups)
+    needed = max(most(group.window, shortest) for group in groups)
     if n < needed:
         raise CacheTooSmall(budget_bytes=budget_bytes, needed_bytes=total_bytes(needed), num_tokens=shortest)
     return tuple(min(n, cap) + 1 for cap in caps)
