@@ -5,7 +5,7 @@ commit; in the end close. Everything is synchronous and each call leaves all inv
 `cache.invariants`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from cache.blocks import NULL_BLOCK, BlockAllocator
@@ -112,6 +112,18 @@ class CacheManager:
             self._num_missing(seq, group, num_tokens) <= allocator.num_free + allocator.num_cached
             for group, allocator in enumerate(self._allocators)
         )
+
+    def can_hold(self, needs: Iterable[tuple[CacheSequence, int]]) -> bool:
+        """Whether these sequences could all get that many more tokens each, however many steps that takes.
+
+        For admission: counts each at its worst moment and as if they shared nothing more than they do now.
+        """
+        missing = [0] * len(self._windows)
+        for seq, num_tokens in needs:
+            for group, window in enumerate(self._windows):
+                held = len(seq.tables[group]) - seq.num_returned[group]
+                missing[group] += max(0, self._most_blocks(window, seq.num_computed + num_tokens) - held)
+        return all(wanted <= a.num_free + a.num_cached for wanted, a in zip(missing, self._allocators, strict=True))
 
     def reserve(self, seq: CacheSequence, num_tokens: int) -> bool:
         """Room for keys and values of the next num_tokens positions, all or nothing, by eviction where needed.

@@ -1,7 +1,7 @@
 """The synchronous core: requests in, one step at a time, events out.
 
-Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the clock is
-handed in. The same requests in the same order with the same step budgets give the same events.
+Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the
+clock is handed in. The same requests in the same order with the same step budgets give the same events.
 
 L rows of logits, V vocabulary.
 """
@@ -27,7 +27,7 @@ class Runner(Protocol):
     """The model over the paged cache."""
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Logits (L, V) of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites the same slots."""
+        """Logits (L, V) of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
         ...
 
 
@@ -41,7 +41,7 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step brought to the requests it touched, in order of arrival, and what it did."""
+    """What a step brought to the requests it touched (and submits and cancels before it), and what it did."""
 
     events: list[TokenEvent]
     stats: StepStats
@@ -50,7 +50,8 @@ class StepOutcome:
 class Engine:
     """Runs many requests together, so that none notices the others.
 
-    block_bytes: bytes of one cache block, per KV group. clock: seconds, monotonic.
+    block_bytes: bytes of one cache block, per KV group. clear: zeroes blocks of a KV group, `KVPool.clear`.
+    clock: seconds, monotonic.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Engine:
         limits: Limits,
         *,
         block_bytes: Sequence[int],
+        clear: Callable[[int, Sequence[int]], None],
         clock: Callable[[], float],
     ) -> None:
         self._manager = manager
@@ -68,7 +70,7 @@ class Engine:
         self._sampler = sampler
         self._block_bytes = tuple(block_bytes)
         self._clock = clock
-        self._scheduler = Scheduler(manager, limits)
+        self._scheduler = Scheduler(manager, limits, clear)
         self._pacer = Pacer(
             target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
         )
@@ -198,7 +200,7 @@ class Engine:
         self._events.append(generation.event(tokens, logprobs, finish=finish, error=error))
 
     def _announce(self, admitted: Sequence[Generation]) -> None:
-        """Tell those that were let in but have no token yet that they have left the line, with an event without tokens."""
+        """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""
         told = {event.request_id for event in self._events}
         self._events += [each.event() for each in admitted if each.request.id not in told]
 

@@ -18,8 +18,8 @@ def run_isolated(
 ) -> list[tuple[Sequence[Item], Result | Exception]]:
     """Results of `call` for groups of items that together are all of them, in order.
 
-    One group when the call succeeds for all, as it nearly always does. When it raises, it is repeated for each half: one
-    guilty item among n costs about 2 log2(n) calls, its neighbours get their results, and it alone gets the
+    One group when the call succeeds for all, as it nearly always does. When it raises, it is repeated for each half:
+    one guilty item among n costs about 2 log2(n) calls, its neighbours get their results, and it alone gets the
     exception. So `call` must be one that may be repeated. A call that fails for want of memory succeeds in halves, too.
     """
     try:

@@ -11,10 +11,10 @@ SURPRISE = 4.0  # one step counts for at most so many times its expected cost: t
 class Pacer:
     """A running linear model of a step's cost: seconds = base + per_token * prompt tokens.
 
-    base is what running streams cost by themselves, learned from steps without prompts. per_token is the ratio of decayed
-    sums over steps with prompts, so a large piece weighs more than a small one. A wrong base does no lasting harm: near
-    the size of the latest pieces base + per_token * tokens equals what was measured, however the two share it, and
-    so the sizes converge on the target from either side.
+    base is what running streams cost by themselves, learned from steps without prompts. per_token is the ratio of
+    decayed sums over steps with prompts, so a large piece weighs more than a small one. A wrong base does no lasting
+    harm: near the size of the latest pieces base + per_token * tokens equals what was measured, however the two share
+    it, and so the sizes converge on the target from either side.
 
     target_s   the longest gap between two tokens of a running stream
     ceiling_s  the longest step when nothing is streaming: a cancel waits for it, and a hang must look different

@@ -8,6 +8,7 @@ overtake the head of the line, the oldest is never preempted, and since every st
 """
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cache.manager import CacheManager, CacheSequence
@@ -65,11 +66,15 @@ class Plan:
 
 
 class Scheduler:
-    """The waiting line and the running set, both in order of arrival."""
+    """The waiting line and the running set, both in order of arrival.
 
-    def __init__(self, manager: CacheManager, limits: Limits) -> None:
+    clear zeroes blocks of a KV group in the pool.
+    """
+
+    def __init__(self, manager: CacheManager, limits: Limits, clear: Callable[[int, Sequence[int]], None]) -> None:
         self._manager = manager
         self._limits = limits
+        self._clear = clear
         self.waiting: deque[Generation] = deque()
         self.running: list[Generation] = []
 
@@ -91,7 +96,7 @@ class Scheduler:
             self.waiting.remove(generation)
             return
         self.running.remove(generation)
-        self._manager.close(generation.sequence, discard=discard)
+        self._close(generation.sequence, discard=discard)
         generation.sequence = None
 
     def plan(self, *, prompt_budget: int, now: float) -> Plan:
@@ -168,7 +173,7 @@ class Scheduler:
         request = generation.request
         sequence = self._manager.open(generation.tokens, namespace=request.namespace, salt=request.cache_salt)
         if not self._has_room_for(generation, sequence):
-            self._manager.close(sequence)
+            self._close(sequence)
             return False
         self.waiting.popleft()
         self.running.append(generation)
@@ -184,10 +189,16 @@ class Scheduler:
         """
         if not self.running:
             return True
-        promised = sum(self._soon_needed(each, each.uncomputed) for each in self.running)
+        needs = [(each.running_sequence, self._soon_needed(each, each.uncomputed)) for each in self.running]
         own = self._soon_needed(newcomer, len(newcomer.tokens) - sequence.num_computed)
-        return self._manager.can_reserve(sequence, promised + own)
+        return self._manager.can_hold([*needs, (sequence, own)])
 
     def _soon_needed(self, generation: Generation, uncomputed: int) -> int:
         """Tokens that still need room in the cache: the rest of the prompt and a little output. The last needs none."""
         return uncomputed + min(self._limits.block_size, generation.remaining) - 1
+
+    def _close(self, sequence: CacheSequence, *, discard: bool = False) -> None:
+        """Give its blocks back, and clear those that may hold numbers which are not finite: even 0 times NaN is NaN."""
+        for group, blocks in enumerate(self._manager.close(sequence, discard=discard)):
+            if blocks:
+                self._clear(group, blocks)

@@ -1,8 +1,9 @@
 """A model without weights that remembers nothing: what it answers depends on every token it reads back from the cache.
 
-Its "keys and values" are a position and a hash chained over all tokens up to there, kept in blocks like the real ones. Its
-logits are a hash of everything that the block tables lead to, so one wrong, stale, missing or misplaced block changes the
-answer. `solo_logits` computes the same from the tokens alone, without any cache.
+Its "keys and values" are a position and a hash chained over all tokens up to there, kept in blocks like the real ones.
+Its logits are a hash of everything that the block tables lead to, so one wrong, stale, missing or misplaced block
+changes the answer, and a number that is not finite anywhere in a block that is read spoils them, as in real products.
+`solo_logits` computes the same from the tokens alone, without any cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -91,6 +92,12 @@ class FakeRunner:
                 rows.append(self._logits(chunk))
         return torch.stack(rows) if rows else torch.empty(0, VOCAB, dtype=torch.float64)
 
+    def clear(self, group: int, blocks: Sequence[int]) -> None:
+        """What `KVPool.clear` does."""
+        for block in blocks:
+            here = slice(block * self.block_size, (block + 1) * self.block_size)
+            self.positions[group][here], self.hashes[group][here], self.not_finite[group][here] = -1, 0, False
+
     def _write(self, chunk: Chunk) -> None:
         end = chunk.start + len(chunk.tokens)
         self.num_computed += len(chunk.tokens)
@@ -120,7 +127,7 @@ class FakeRunner:
             slots = self._slots(chunk, group, first, end)
             assert (self.positions[group][slots] == np.arange(first, end)).all(), f"group {group} reads a wrong block"
             digests.append(digest_of(self.hashes[group][slots], first))
-            spoilt = spoilt or bool(self.not_finite[group][slots].any())
+            spoilt = spoilt or bool(self.not_finite[group].reshape(-1, self.block_size)[slots // self.block_size].any())
         logits = logits_of(digests)
         return torch.full_like(logits, torch.nan) if spoilt else logits
 

@@ -85,7 +85,7 @@ class World:
         return outcome.stats
 
     def play(self, script: Script, *, most_steps: int = 20_000, check: bool = True) -> dict[str, Answer]:
-        """Play it to the end: all requests end within so many steps, the cache is sound after each, and comes back whole."""
+        """Play it to the end: all end within so many steps, the cache is sound after each, and comes back whole."""
         for number in range(most_steps):
             self.engine.submit(script.arrivals.get(number, []))
             self.engine.cancel(script.cancels.get(number, []))
@@ -149,6 +149,7 @@ def make_world(
             target_inter_token_s=setting.target_inter_token_s,
         ),
         block_bytes=[1024] * len(setting.windows),
+        clear=runner.clear,
         clock=clock,
     )
     return World(setting, manager, engine, runner, clock)
