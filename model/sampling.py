@@ -1,0 +1,144 @@
+"""From logits to the next token of each sequence, with its log-probability.
+
+R rows (one per sequence that gets a token in this step), V vocabulary. Order: penalties, bias and bans
+(`model.penalties`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row at a time).
+What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
+or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
+
+On a GPU the same code runs; a row with filters or logprobs then waits for the device a few times.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.filters import Workspace, choose, is_greedy, total
+from model.history import TokenHistory
+from model.penalties import LARGEST, Edits, wants_history
+from model.random import uniform
+from model.ranking import best_of_rows, largest
+from model.sampling_params import SamplingParams
+
+
+@dataclass(slots=True)
+class SamplingRow:
+    """What a row's logits are to be turned into a token with.
+
+    position   absolute position of the token to be chosen
+    output     the ids generated so far; may be the caller's growing list
+
+    A row may be made anew for each token, or kept, with a new position, for the life of its sequence; kept, it counts
+    its prompt only once.
+    """
+
+    params: SamplingParams
+    position: int
+    prompt: Sequence[int]
+    output: Sequence[int]
+    _history: TokenHistory | None = field(default=None, init=False, repr=False, compare=False)
+
+    def history(self) -> TokenHistory:
+        """The counts of prompt and output, up to date."""
+        if self._history is None:
+            self._history = TokenHistory(self.prompt)
+        self._history.update(self.output)
+        return self._history
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The chosen token; or `failed`: the row held NaN, +inf or only -inf, nothing was chosen, token means nothing.
+
+    logprob, top_ids and top_logprobs are None and empty unless asked for: natural logarithms of the probabilities under
+    the model's raw logits; the alternatives best first, ties by lower id; fewer if fewer tokens are possible at all.
+    """
+
+    token: int
+    logprob: float | None = None
+    top_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+    failed: bool = False
+
+
+class Sampler:
+    """Chooses tokens. Has no state: equal rows give equal results, whenever and in whatever company."""
+
+    @torch.inference_mode()
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row. logits (R, V); float64 ones are rounded to float32 first.
+
+        The logits are changed while this runs, and the same again when it returns.
+        """
+        num_rows, vocab = logits.shape
+        assert num_rows == len(rows), f"{num_rows} rows of logits for {len(rows)} sequences"
+        if not rows:
+            return []
+        logits = logits.float().contiguous()
+        work = Workspace(vocab, logits.device)
+        with _edits(rows, vocab).applied(logits):
+            tokens, usable = _choose(logits, rows, work)
+        logprobs = _logprobs(logits, rows, tokens, usable, work)
+        return [logprobs.get(row, Sampled(tokens[row], failed=not usable[row])) for row in range(num_rows)]
+
+
+def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
+    edits = Edits(vocab)
+    for number, row in enumerate(rows):
+        if wants_history(row.params):
+            edits.penalise(number, row.params, row.history())
+        if row.params.logit_bias or row.params.min_tokens:
+            edits.bias(number, row.params, len(row.output))
+    return edits
+
+
+def _choose(logits: Tensor, rows: Sequence[SamplingRow], work: Workspace) -> tuple[list[int], list[bool]]:
+    """The tokens, and which of them can be trusted because their row was in order."""
+    ids, tops = best_of_rows(logits)
+    best = tops.tolist()
+    usable = [math.isfinite(top) for top in best]
+    drawing = [row for row, each in enumerate(rows) if usable[row] and not is_greedy(each.params)]
+    if drawing:
+        ids[drawing] = torch.stack([_draw(logits[row], rows[row], best[row], work) for row in drawing])
+    return ids.tolist(), usable
+
+
+def _draw(logits: Tensor, row: SamplingRow, top: float, work: Workspace) -> Tensor:
+    number = uniform(row.params.seed, row.params.choice, row.position)
+    return choose(work.shifted(logits, top), row.params, number)
+
+
+def _logprobs(
+    logits: Tensor, rows: Sequence[SamplingRow], tokens: Sequence[int], usable: Sequence[bool], work: Workspace
+) -> dict[int, Sampled]:
+    """Results by row, for those rows that want logprobs and can have them."""
+    asking = [row for row, each in enumerate(rows) if usable[row] and each.params.num_logprobs is not None]
+    if not asking:
+        return {}
+    tops = best_of_rows(logits)[1].tolist()
+    return {
+        row: _with_logprobs(work.shifted(logits[row], tops[row]), tokens[row], rows[row].params.num_logprobs or 0)
+        for row in asking
+    }
+
+
+def _with_logprobs(shifted: Tensor, token: int, count: int) -> Sampled:
+    """The log-softmax at the token and at the `count` best ones. Overwrites `shifted`, logits - largest logit."""
+    top_ids, top_values = largest(shifted, count) if count else (shifted[:0], shifted[:0])
+    ids, values = [int(each) for each in top_ids.tolist()], top_values.tolist()
+    chosen = shifted[token].item()
+    normaliser = math.log(total(shifted.exp_()).item())
+    return Sampled(
+        token,
+        _rounded(chosen - normaliser),
+        tuple(ids),
+        tuple(_rounded(value - normaliser) for value in values),
+    )
+
+
+def _rounded(logprob: float) -> float:
+    """To float32, and finite, which JSON needs."""
+    return float(np.float32(max(logprob, -LARGEST)))
