@@ -154,7 +154,7 @@ class Engine:
 
         def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
             rows = logits if len(numbered) == len(work) else logits[[row for row, _ in numbered]]
-            return self._sampler.sample(rows, [_sampling_row(each.generation) for _, each in numbered])
+            return self._sampler.sample(rows, [each.generation.row for _, each in numbered])
 
         choices: dict[int, Sampled | Exception] = {}
         for part, result in run_isolated(sample, tuple(enumerate(work))):
@@ -224,15 +224,6 @@ def _count(plan: Plan) -> tuple[int, int, int]:
         sum(each.prompt_tokens for each in plan.work),
         sum(each.recomputed_tokens for each in plan.work),
         sum(each.decode_tokens for each in plan.work),
-    )
-
-
-def _sampling_row(generation: Generation) -> SamplingRow:
-    return SamplingRow(
-        params=generation.request.params,
-        position=len(generation.tokens),
-        prompt=generation.request.prompt,
-        output=generation.output,
     )
 
 

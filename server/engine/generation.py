@@ -6,6 +6,7 @@ Knows no blocks and no batch: its `CacheSequence` is opened, filled and closed b
 from dataclasses import dataclass, field
 
 from cache.manager import CacheSequence
+from model.sampling import SamplingRow
 from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
 
 
@@ -16,6 +17,7 @@ class Generation:
     arrival        place in the order of all requests; a smaller one goes first and is preempted last
     tokens         prompt and output in one growing list, which the CacheSequence shares
     output         the generated ids alone: the tail of `tokens`
+    row            how its next token is chosen
     high_water     positions below it were computed or taken from the cache once, so running them again is recomputing
     cached_tokens  prompt positions that the cache saved it from ever computing
     waiting_since  when it last joined the waiting line, in the engine's clock
@@ -28,6 +30,7 @@ class Generation:
     tokens: list[int] = field(init=False)
     stop_ids: frozenset[int] = field(init=False)
     output: list[int] = field(default_factory=list)
+    row: SamplingRow = field(init=False)
     sequence: CacheSequence | None = None
     high_water: int = 0
     cached_tokens: int = 0
@@ -36,6 +39,7 @@ class Generation:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
+        self.row = SamplingRow(self.request.params, len(self.tokens), self.request.prompt, self.output)
         self.stop_ids = frozenset(self.request.params.stop_token_ids)
 
     @property
@@ -85,6 +89,7 @@ class Generation:
         """Add a generated token; says whether the answer ends with it."""
         self.tokens.append(token)
         self.output.append(token)
+        self.row.position = len(self.tokens)
         if token in self.stop_ids:
             return "stop"
         return "length" if self.remaining <= 0 else None

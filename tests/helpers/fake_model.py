@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.batch import Chunk
+from model.sampling import Sampled, SamplingRow
 
 MASK = (1 << 64) - 1
 SEED = 0x243F6A8885A308D3
@@ -137,3 +138,34 @@ class FakeRunner:
         blocks = np.asarray(chunk.tables[group], dtype=np.int64)[places // self.block_size]
         assert (blocks > 0).all(), f"group {group} has no block for some of {first}..{end - 1}"
         return blocks * self.block_size + places % self.block_size
+
+
+class QuickSampler:
+    """Stands in for `model.sampling.Sampler` where thousands of workloads are played: quicker, and as easily upset.
+
+    With a temperature, its choice depends on seed, choice, position and every token of the row's history.
+    """
+
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row of logits (R, VOCAB)."""
+        assert len(logits) == len(rows)
+        return [self._sample(values, row) for values, row in zip(logits.tolist(), rows, strict=True)]
+
+    def _sample(self, logits: list[float], row: SamplingRow) -> Sampled:
+        params = row.params
+        if logits[0] != logits[0]:
+            return Sampled(0, failed=True)
+        assert row.position == len(row.prompt) + len(row.output)
+        banned = params.stop_token_ids if len(row.output) < params.min_tokens else ()
+        allowed = [token for token in range(len(logits)) if token not in banned]
+        if params.temperature:
+            state = chain(chain(chain(SEED, params.seed), params.choice), row.position)
+            for token in (*row.prompt, *row.output):
+                state = chain(state, token)
+            token = allowed[(state >> 20) % len(allowed)]
+        else:
+            token = max(allowed, key=lambda each: logits[each])
+        if params.num_logprobs is None:
+            return Sampled(token)
+        best = sorted(range(len(logits)), key=lambda each: -logits[each])[: params.num_logprobs]
+        return Sampled(token, logits[token], tuple(best), tuple(logits[each] for each in best))

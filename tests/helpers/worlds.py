@@ -7,11 +7,11 @@ from typing import Any
 from cache.groups import KVGroup
 from cache.manager import CacheManager
 from model.batch import Chunk
-from model.sampling import Sampler, SamplingRow
+from model.sampling import SamplingRow
 from server.engine.engine import Engine
 from server.engine.request import FinishReason, Request, StepStats, TokenLogprob
 from server.engine.scheduler import Limits
-from tests.helpers.fake_model import FakeRunner, solo_logits
+from tests.helpers.fake_model import FakeRunner, QuickSampler, solo_logits
 from tests.helpers.workloads import Script
 
 
@@ -141,7 +141,7 @@ def make_world(
     engine = Engine(
         manager,
         runner,
-        sampler or Sampler(),
+        sampler or QuickSampler(),
         Limits(
             max_num_seqs=setting.max_num_seqs,
             max_num_batched_tokens=setting.max_num_batched_tokens,
@@ -155,9 +155,9 @@ def make_world(
     return World(setting, manager, engine, runner, clock)
 
 
-def solo(request: Request, windows: Sequence[int | None]) -> Answer:
+def solo(request: Request, windows: Sequence[int | None], sampler: Any = None) -> Answer:
     """What the fake model answers to a request, without engine, scheduler or cache."""
-    sampler = Sampler()
+    sampler = sampler or QuickSampler()
     tokens, answer = list(request.prompt), Answer()
     while answer.finish is None:
         row = SamplingRow(request.params, position=len(tokens), prompt=request.prompt, output=list(answer.tokens))
