@@ -158,8 +158,8 @@ class Engine:
 
         choices: dict[int, Sampled | Exception] = {}
         for part, result in run_isolated(sample, tuple(enumerate(work))):
-            results = [result] if isinstance(result, Exception) else result
-            choices.update({each.generation.arrival: its for (_, each), its in zip(part, results, strict=True)})
+            results: Sequence[Sampled | Exception] = [result] if isinstance(result, Exception) else result
+            choices |= {each.generation.arrival: its for (_, each), its in zip(part, results, strict=True)}
         return choices
 
     def _commit(self, work: Work, choice: Sampled | Exception | None) -> None:

@@ -12,9 +12,9 @@ class Pacer:
     """A running linear model of a step's cost: seconds = base_s + per_token_s * prompt tokens.
 
     base_s is what the running streams cost by themselves, learned from steps without prompts; per_token_s is learned
-    from what steps with prompts cost beyond that. If base_s is out of date (streams came or went while prompts kept coming),
-    per_token_s makes up for it: near the size of the latest pieces their sum is what was measured, however the two
-    share it, and so the sizes still converge on the target.
+    from what steps with prompts cost beyond that. If base_s is out of date (streams came or went while prompts kept
+    coming), per_token_s makes up for it: near the size of the latest pieces their sum is what was measured, however
+    the two share it, and so the sizes still converge on the target.
 
     target_s   the longest gap between two tokens of a running stream
     ceiling_s  the longest step when nothing is streaming: a cancel waits for it, and a hang must look different
