@@ -18,7 +18,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAY_IMPORT = {
     "cache": (),
     "model": (),
-    "server.config": (),
+    "server.settings": (),
+    "server.config": ("server.settings",),
     "server.logs": ("server.config",),
     "server.catalogue": ("model", "server.config"),
     "server.metrics": ("server.config", "server.engine", "model"),

@@ -90,3 +90,7 @@ class GenerationFailed(ServiceError):
 
     status = 500
     code = "generation_failed"
+
+
+class StartupFailed(Exception):
+    """The engine can't start, and it is up to the user. The message is one line for them."""

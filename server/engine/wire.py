@@ -1,6 +1,7 @@
 """The messages between the API process and the engine process: length-prefixed msgpack over one socket pair.
 
-API to engine: `Start` once, then `Submit`, `Cancel`, `Ping`. Engine to API: `Ready` or `Failed` once, then `Step`, `Pong`.
+API to engine: `Start` once, then `Submit`, `Cancel`, `Ping`.
+Engine to API: `Progress` while loading, `Ready` or `Failed` once, then `Step`, `Pong`.
 End of file in either direction means that the other process is gone.
 """
 

@@ -1,0 +1,172 @@
+"""Composes the engine of its parts, and introduces `cache` and `model` to each other. Engine process only: torch.
+
+Knows what "auto" means for device, type, cache size and threads.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cache.groups import group_layers
+from cache.manager import CacheManager
+from cache.pool import KVPool, bytes_per_token
+from cache.sizing import MIB, CacheTooSmall, blocks_that_fit, free_memory
+from model.attention.reference import TorchAttention
+from model.checkpoint.source import open_checkpoint
+from model.config import ModelConfig
+from model.families.registry import to_model_config
+from model.load import load_model
+from model.runner import ModelRunner
+from model.sampling import Sampler
+from server.config import EngineConfig
+from server.engine.cores import usable_cores
+from server.engine.engine import Engine
+from server.engine.errors import StartupFailed
+from server.engine.scheduler import Limits
+from server.engine.wire import Ready
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+CACHE_SHARE = 0.25  # of the memory that is free once the weights are loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Where and in which types the engine computes, with every "auto" decided."""
+
+    device: torch.device
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    threads: int
+
+
+def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple[Engine, Ready]:
+    """Load the model and allocate the cache. report hears what is being loaded and the fraction done.
+
+    Raises CheckpointError or StartupFailed, one line for the user, where the model or a setting is at fault.
+    """
+    began = time.monotonic()
+    kinds = choose_kinds(config)
+    torch.set_num_threads(kinds.threads)
+    checkpoint = open_checkpoint(Path(config.model_path))
+    model = to_model_config(checkpoint.config)
+    max_model_len = choose_max_model_len(config.max_model_len, model.context_length)
+    decoder = load_model(
+        checkpoint,
+        device=kinds.device,
+        dtype=kinds.dtype,
+        on_progress=lambda done, total: report("weights", done / max(1, total)),
+    )
+    manager, pool = make_cache(config, model, kinds, max_model_len=max_model_len)
+    num_groups = len(manager.stats())
+    engine = Engine(
+        manager,
+        ModelRunner(decoder, pool, TorchAttention(), kinds.device),
+        Sampler(),
+        Limits(
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            block_size=config.block_size,
+            target_inter_token_s=config.target_inter_token_ms / 1000,
+        ),
+        block_bytes=[pool.block_bytes(group) for group in range(num_groups)],
+        clear=pool.clear,
+        clock=time.monotonic,
+    )
+    return engine, describe(engine, manager, kinds, max_model_len=max_model_len, load_seconds=time.monotonic() - began)
+
+
+def choose_kinds(config: EngineConfig) -> Kinds:
+    """Raises StartupFailed where the machine lacks what was asked for."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise StartupFailed("--device is cuda, but torch finds no usable CUDA device here")
+    device = torch.device("cuda" if config.device == "cuda" or _prefers_cuda(config) else "cpu")
+    # bfloat16 matrix products are far slower than float32 ones on most CPUs
+    auto = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = DTYPES.get(config.dtype, auto)
+    return Kinds(device, dtype, DTYPES.get(config.kv_cache_dtype, dtype), config.threads or usable_cores())
+
+
+def _prefers_cuda(config: EngineConfig) -> bool:
+    return config.device == "auto" and torch.cuda.is_available()
+
+
+def choose_max_model_len(wanted: int | None, context_length: int) -> int:
+    """Tokens of prompt and answer together. Raises StartupFailed for more than the model was made for."""
+    if wanted is not None and wanted > context_length:
+        raise StartupFailed(f"--max-model-len is {wanted}; allowed: 1 to {context_length}, the model's context")
+    return wanted or context_length
+
+
+def make_cache(
+    config: EngineConfig, model: ModelConfig, kinds: Kinds, *, max_model_len: int
+) -> tuple[CacheManager, KVPool]:
+    """The cache's bookkeeping and its memory. Call it when the weights are loaded: the default goes by what is free.
+
+    Raises StartupFailed where too little memory is free or allowed.
+    """
+    groups = group_layers(model.windows or (None,) * model.num_layers)
+    try:
+        num_blocks = blocks_that_fit(
+            cache_budget(config.kv_cache_bytes, kinds.device),
+            groups,
+            block_size=config.block_size,
+            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kinds.kv_dtype),
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            max_chunk=config.max_num_batched_tokens,
+        )
+    except CacheTooSmall as error:
+        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
+    manager = CacheManager(
+        groups,
+        num_blocks,
+        block_size=config.block_size,
+        max_chunk=config.max_num_batched_tokens,
+        prefix_cache=config.prefix_cache,
+    )
+    pool = KVPool(
+        groups,
+        num_blocks,
+        block_size=config.block_size,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        dtype=kinds.kv_dtype,
+        device=kinds.device,
+    )
+    return manager, pool
+
+
+def cache_budget(wanted: int | None, device: torch.device) -> int:
+    """Bytes for keys and values: what was asked for, else a quarter of what is free. Raises StartupFailed."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+    if wanted is None:
+        return int(free * CACHE_SHARE)
+    if wanted > free:
+        raise StartupFailed(
+            f"--kv-cache-memory is {wanted / MIB:.0f} MiB; allowed: at most the {free / MIB:.0f} MiB that are free"
+        )
+    return wanted
+
+
+def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_len: int, load_seconds: float) -> Ready:
+    """What the API process should know of the engine."""
+    groups = engine.stats().groups
+    return Ready(
+        cache_tokens=manager.capacity_tokens,
+        cache_bytes=sum((group.used + group.cached + group.free) * group.block_bytes for group in groups),
+        max_model_len=min(max_model_len, manager.capacity_tokens),
+        device=str(kinds.device),
+        backend="torch",
+        dtype=_name_of(kinds.dtype),
+        kv_cache_dtype=_name_of(kinds.kv_dtype),
+        threads=kinds.threads,
+        bit_exact=False,
+        load_seconds=load_seconds,
+    )
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

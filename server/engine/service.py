@@ -1,0 +1,296 @@
+"""The engine as the API process sees it: always there to be asked, ready or not. Runs on one event loop; no torch.
+
+Starts the engine process, hands it requests, hands out its events, notices when it dies or makes no progress, fails
+what was in flight at once and starts another. Knows no HTTP and no text.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Literal
+
+from server.config import ServerConfig
+from server.engine.errors import Draining, EngineUnavailable, StartupFailed
+from server.engine.inflight import InFlight
+from server.engine.observer import Observer
+from server.engine.process import ENGINE_COMMAND, EngineGone, EngineProcess, launch
+from server.engine.request import Request
+from server.engine.submission import Submission
+from server.engine.watchdog import Verdict, Watchdog, backoff_s
+from server.engine.wire import Cancel, Ping, Pong, Progress, Ready, Step, Submit, ToApi
+
+State = Literal["starting", "ready", "hung", "restarting", "draining", "failed", "stopped"]
+
+START_PATIENCE = 4  # loading may be silent for so many engine timeouts: importing torch from a cold disk is slow
+MAX_START_FAILURES = 5
+STOP_SECONDS = 5.0
+EXIT_SECONDS = 0.2  # between its end of file and its end, for the exit status
+QUICK_DEATH_SECONDS = 60.0
+FIRST_LOAD_GUESS_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class EngineService:
+    """Use: `await start()`, `submit(...)`, and at the end `begin_drain()`, `await drained(...)`, `await stop()`.
+
+    Everything but `engine_ready` and the like is reported to metrics by the API: what users got, and refusals.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        metrics: Observer,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        command: Sequence[str] = ENGINE_COMMAND,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.info: Ready | None = None
+        self.reason = "the engine is loading the model"  # why it is not ready, one line
+        self._config = config
+        self._metrics = metrics
+        self._on_progress = on_progress
+        self._command = command
+        self._clock = clock
+        self._state: State = "starting"
+        self._draining = False
+        self._process: EngineProcess | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[Ready] | None = None  # the outcome of the first start
+        self._in_flight = InFlight(
+            running_limit=config.engine.max_num_seqs,
+            waiting_limit=config.max_waiting_requests,
+            on_cancel=self._cancel,
+            on_discard=metrics.discarded,
+            clock=clock,
+        )
+        self._watchdog = Watchdog(config.engine_timeout_s)
+        self._last_pong = 0
+        self._load_seconds = FIRST_LOAD_GUESS_SECONDS
+        self._ready_at = clock() + self._load_seconds  # when it got ready, or is expected to
+
+    # how things are
+
+    @property
+    def state(self) -> State:
+        """Draining once begin_drain was called, whatever the engine does."""
+        return "draining" if self._draining and self._state != "stopped" else self._state
+
+    @property
+    def ready(self) -> bool:
+        """The engine makes progress and new work is welcome."""
+        return self.state == "ready"
+
+    @property
+    def engine_pid(self) -> int | None:
+        """The engine process, for logs and tests; None while there is none."""
+        return self._process.pid if self._process else None
+
+    @property
+    def num_in_flight(self) -> int:
+        """Sequences that were submitted and have not ended."""
+        return len(self._in_flight)
+
+    # requests
+
+    def submit(self, requests: Sequence[Request]) -> Submission:
+        """Hand requests to the engine, to be admitted together, in order.
+
+        Raises EngineUnavailable, Draining or TooBusy at once, and InvalidValue for more than can ever be held.
+        """
+        if self._draining or self._state == "stopped":
+            raise Draining("the server is shutting down")
+        if self._state != "ready" or self._process is None:
+            raise EngineUnavailable(self.reason, retry_after=self._ready_in())
+        self._in_flight.check_room(len(requests))
+        self._process.send(Submit(tuple(requests)))
+        return self._in_flight.add(requests)
+
+    def _ready_in(self) -> int | None:
+        """Seconds until the engine should be ready, at least 1; None when it won't be."""
+        if self._state == "failed":
+            return None
+        if self._state == "hung":  # if it doesn't come back, it will be replaced
+            remaining = self._watchdog.timeout_s - self._watchdog.silence_s + self._load_seconds
+        else:
+            remaining = self._ready_at - self._clock()
+        return max(1, ceil(remaining))
+
+    def _cancel(self, request_ids: Sequence[str]) -> None:
+        if request_ids and self._process is not None:
+            self._process.send(Cancel(tuple(request_ids)))
+
+    # the way up and the way down
+
+    async def start(self) -> Ready:
+        """Start the first engine, once. Raises StartupFailed; there is no second try for the first."""
+        self._first = asyncio.get_running_loop().create_future()
+        self._supervisor = asyncio.create_task(self._supervise(self._first))
+        return await asyncio.shield(self._first)
+
+    def begin_drain(self) -> None:
+        """Take no new work from now on. What runs goes on."""
+        self._draining = True
+        self.reason = "the server is shutting down"
+
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait until nothing is in flight; after timeout_s end the rest with Draining. Whether all ended by itself."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._in_flight.idle.wait()
+        cut_short = self._in_flight.fail_all(Draining("the server shut down before the answer was complete"))
+        self._cancel(cut_short)
+        return not cut_short
+
+    async def stop(self) -> None:
+        """End the engine process and everything that waits for it."""
+        self.begin_drain()
+        self._state = "stopped"
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(StartupFailed("the server was stopped"))
+            self._first.exception()  # seen, even when nobody waits for it any more
+        self._in_flight.fail_all(Draining("the server has shut down"))
+        self._metrics.engine_lost()
+        await self._end_process(STOP_SECONDS)
+
+    async def _end_process(self, grace_s: float) -> str:
+        process, self._process = self._process, None
+        return await process.end(grace_s=grace_s) if process else "was not there"
+
+    async def _launch(self, *, restarted: bool) -> None:
+        """Start an engine process, until it is ready. Raises StartupFailed."""
+        began = self._clock()
+        self._ready_at = began + self._load_seconds
+        patience_s = START_PATIENCE * self._config.engine_timeout_s
+        self._process, self.info = await launch(
+            self._command, self._config.engine, patience_s=patience_s, on_progress=self._note_progress
+        )
+        self._ready_at = self._clock()
+        self._load_seconds = self._ready_at - began
+        self._state, self.reason = "ready", "ready"
+        self._watchdog.progress()
+        self._metrics.engine_ready(self.info, restarted=restarted)
+
+    def _note_progress(self, progress: Progress) -> None:
+        self.reason = f"the engine is loading the model ({progress.fraction:.0%})"
+        self._on_progress(progress)
+
+    # while an engine runs
+
+    async def _supervise(self, first: asyncio.Future[Ready]) -> None:
+        """Watch one engine after the other, until there is no hope or no need for a next one."""
+        try:
+            await self._launch(restarted=False)
+            assert self.info is not None
+            first.set_result(self.info)
+            await self._keep_running()
+        except Exception as error:
+            self._state, self.reason = "failed", str(error)
+            if not first.done():
+                first.set_exception(error)
+                return
+            logger.exception("the engine's supervisor failed")
+            await self._lose(f"has no supervisor any more: {error!r}")
+            self._state = "failed"
+
+    async def _keep_running(self) -> None:
+        quick_deaths = 0
+        while not self._draining:
+            reason = await self._watch_one()
+            quick = self._clock() - self._ready_at < QUICK_DEATH_SECONDS
+            quick_deaths = quick_deaths + 1 if quick else 0
+            await self._lose(reason)
+            if not (self._draining or await self._relaunch(quick_deaths)):
+                return
+
+    async def _watch_one(self) -> str:
+        """Until the engine dies or hangs; says what happened."""
+        assert self._process is not None
+        tasks = [asyncio.create_task(self._read(self._process)), asyncio.create_task(self._guard(self._process))]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, process: EngineProcess) -> str:
+        while True:
+            try:
+                message = await process.receive()
+            except EngineGone as gone:
+                return f"is gone ({gone})"
+            if isinstance(message, Pong):
+                self._last_pong = message.number
+            if self._is_progress(message):
+                self._watchdog.progress()
+                self._set_responsive(True)
+            if isinstance(message, Step):
+                self._metrics.step(message.stats)
+                for event in message.events:
+                    self._in_flight.take(event)
+
+    def _is_progress(self, message: ToApi) -> bool:
+        """With work in flight only work done counts; an engine that turns in circles answers pings, too."""
+        if not self._in_flight:
+            return True
+        if not isinstance(message, Step):
+            return False
+        return bool(message.events) or message.stats.prompt_tokens + message.stats.decode_tokens > 0
+
+    async def _guard(self, process: EngineProcess) -> str:
+        number = self._last_pong = 0
+        while True:
+            began = self._clock()
+            await asyncio.sleep(self._watchdog.tick_s)
+            verdict = self._watchdog.tick(self._clock() - began)
+            if verdict is Verdict.HUNG:
+                return f"made no progress for {self._watchdog.silence_s:.0f} s"
+            self._set_responsive(verdict is Verdict.FINE)
+            if self._last_pong == number:
+                number += 1
+                process.send(Ping(number))
+
+    def _set_responsive(self, responsive: bool) -> None:
+        if self._state not in ("ready", "hung") or (self._state == "ready") == responsive:
+            return
+        self._state = "ready" if responsive else "hung"
+        self.reason = "ready" if responsive else f"the engine made no progress for {self._watchdog.silence_s:.0f} s"
+        self._metrics.engine_responsive(responsive)
+        logger.warning("the engine answers again" if responsive else self.reason)
+
+    async def _lose(self, reason: str) -> None:
+        """The engine is gone or given up: tell everyone at once, then clear it away."""
+        self._state = "restarting"
+        self.reason = f"the engine {reason}; a new one is being started"
+        self._ready_at = self._clock() + self._load_seconds
+        self._metrics.engine_lost()
+        message = f"the engine failed while it worked on this request: it {reason}"
+        lost = self._in_flight.fail_all(EngineUnavailable(message, retry_after=self._ready_in()))
+        how = await self._end_process(EXIT_SECONDS)
+        logger.error("the engine %s; it %s; %d sequences were in flight", reason, how, len(lost))
+
+    async def _relaunch(self, quick_deaths: int) -> bool:
+        """Start the next engine, with growing pauses; whether it worked."""
+        for attempt in range(MAX_START_FAILURES):
+            pause = backoff_s(quick_deaths + attempt)
+            self._ready_at = self._clock() + pause + self._load_seconds
+            await asyncio.sleep(pause)
+            try:
+                await self._launch(restarted=True)
+            except StartupFailed as error:
+                logger.error("the engine can't be started again: %s", error)
+                self.reason = f"the engine can't be started again: {error}"
+            else:
+                logger.warning("a new engine is ready after %.1f s", self._load_seconds)
+                return True
+        self._state = "failed"
+        return False

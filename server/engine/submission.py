@@ -1,0 +1,108 @@
+"""Requests that were submitted together, as their consumer sees them: one stream of events. Runs in the API process.
+
+What a slow consumer has not taken yet is joined per request, so a backlog costs a few events, not one per token; its
+size is bounded by the requests' max_tokens.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from server.engine.errors import ServiceError
+from server.engine.request import TokenEvent
+
+# told what the consumer no longer wants, and how many of the tokens that had come it never took
+OnDrop = Callable[[Sequence[str], int], None]
+
+
+class Submission:
+    """The events of its requests, each request's in order, until every one has finished: `batch`, or `async for`.
+
+    Use it as a context manager: leaving it cancels what is unfinished.
+    """
+
+    def __init__(self, request_ids: Iterable[str], on_drop: OnDrop) -> None:
+        self._open = dict.fromkeys(request_ids)  # not finished as far as the consumer knows; a dict keeps the order
+        self._pending: dict[str, list[TokenEvent]] = {}
+        self._on_drop = on_drop
+        self._failure: ServiceError | None = None
+        self._wake = asyncio.Event()
+        self.admitted = False  # the engine has begun with at least one of the requests
+
+    # the consumer's side
+
+    async def batch(self) -> Sequence[TokenEvent]:
+        """Wait for events, then take all that are there, at most one per request. Empty once all have finished.
+
+        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down.
+        """
+        while not self._pending:
+            if self._failure is not None:
+                raise self._failure
+            if not self._open:
+                return ()
+            self._wake.clear()
+            await self._wake.wait()
+        pending, self._pending = self._pending, {}
+        for request_id, events in pending.items():
+            if events[-1].finish is not None:
+                del self._open[request_id]
+        return [_join(events) for events in pending.values()]
+
+    async def __aiter__(self) -> AsyncIterator[TokenEvent]:
+        """Event by event."""
+        while events := await self.batch():
+            for event in events:
+                yield event
+
+    def cancel(self, request_id: str | None = None) -> None:
+        """No more events of this request (None: of any); the engine drops it. No-op once it has finished."""
+        dropped = list(self._open) if request_id is None else [request_id] if request_id in self._open else []
+        if not dropped:
+            return
+        unread = sum(len(event.tokens) for each in dropped for event in self._pending.pop(each, ()))
+        for each in dropped:
+            del self._open[each]
+        self._wake.set()
+        self._on_drop(dropped, unread)
+
+    def close(self) -> None:
+        """Cancel whatever is unfinished."""
+        self.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # the service's side
+
+    def push(self, event: TokenEvent) -> None:
+        """An event of one of the requests came."""
+        self.admitted = True
+        self._pending.setdefault(event.request_id, []).append(event)
+        self._wake.set()
+
+    def fail(self, error: ServiceError) -> None:
+        """Nothing more will come. What came before is still handed out, then the error is raised."""
+        self._failure = error
+        self._wake.set()
+
+
+def _join(events: Sequence[TokenEvent]) -> TokenEvent:
+    """One event that says what these, of one request in order, say together."""
+    last = events[-1]
+    if len(events) == 1:
+        return last
+    return TokenEvent(
+        request_id=last.request_id,
+        tokens=tuple(token for event in events for token in event.tokens),
+        logprobs=tuple(entry for event in events for entry in event.logprobs),
+        finish=last.finish,
+        error=last.error,
+        cached_tokens=last.cached_tokens,
+        preemptions=last.preemptions,
+        queue_seconds=last.queue_seconds,
+    )
