@@ -28,30 +28,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One generation's part of a step."""
+    """One generation's part of a step.
+
+    decode_tokens      1 when the chunk ends with a generated token, which never ran before, else 0
+    recomputed_tokens  those that ran once already, before a preemption
+    """
 
     generation: Generation
     chunk: Chunk
-
-    @property
-    def end(self) -> int:
-        """The position after its last token."""
-        return self.chunk.start + len(self.chunk.tokens)
-
-    @property
-    def decode_tokens(self) -> int:
-        """1 when the chunk runs a token that the model wrote for the first time, else 0."""
-        return int(self.end == len(self.generation.tokens) and bool(self.generation.output))
+    decode_tokens: int
+    recomputed_tokens: int
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt, and those that a preemption made necessary again."""
         return len(self.chunk.tokens) - self.decode_tokens
-
-    @property
-    def recomputed_tokens(self) -> int:
-        """Of the prompt tokens, those that were computed once before a preemption."""
-        return max(min(self.chunk.start + self.prompt_tokens, self.generation.high_water) - self.chunk.start, 0)
 
 
 @dataclass(slots=True)
@@ -120,19 +111,7 @@ class Scheduler:
             return
         if not generation.decoding:
             plan.budget -= num_tokens
-        sequence = generation.running_sequence
-        start = sequence.num_computed
-        plan.work.append(
-            Work(
-                generation,
-                Chunk(
-                    tokens=generation.tokens[start : start + num_tokens],
-                    start=start,
-                    tables=sequence.tables,
-                    num_logits=int(num_tokens == generation.uncomputed),
-                ),
-            )
-        )
+        plan.work.append(_work(generation, num_tokens))
 
     def _next_piece(self, generation: Generation, budget: int) -> int:
         """How many tokens of its prompt can run now; 0 while another sequence is computing its next block."""
@@ -202,3 +181,17 @@ class Scheduler:
         for group, blocks in enumerate(self._manager.close(sequence, discard=discard)):
             if blocks:
                 self._clear(group, blocks)
+
+
+def _work(generation: Generation, num_tokens: int) -> Work:
+    """Its next num_tokens tokens as a chunk, which asks for logits if they are all it has."""
+    sequence = generation.running_sequence
+    start, end = sequence.num_computed, sequence.num_computed + num_tokens
+    is_last = end == len(generation.tokens)
+    decode_tokens = int(is_last and bool(generation.output))
+    return Work(
+        generation,
+        Chunk(generation.tokens[start:end], start, sequence.tables, num_logits=int(is_last)),
+        decode_tokens,
+        recomputed_tokens=max(min(end - decode_tokens, generation.high_water) - start, 0),
+    )

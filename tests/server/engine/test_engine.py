@@ -1,0 +1,330 @@
+"""The synchronous core: events, endings, cancels, failures and counts, over the fake model and the real cache."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.batch import Chunk
+from model.sampling import Sampled, SamplingRow
+from model.sampling_params import SamplingParams
+from server.engine.request import GroupStats, Request
+from tests.helpers.fake_model import NOT_FINITE, RAISES, FakeRunner, QuickSampler
+from tests.helpers.workloads import Script
+from tests.helpers.worlds import Setting, World, make_world, solo
+
+PROMPT = (1, 2, 0, 1, 1, 2, 2, 0, 1, 0)
+
+
+def make_request(
+    name: str = "a",
+    prompt: Sequence[int] = PROMPT,
+    *,
+    max_tokens: int = 5,
+    stop: tuple[int, ...] = (),
+    logprobs: int | None = None,
+    salt: str = "",
+) -> Request:
+    params = SamplingParams(temperature=0.0, stop_token_ids=stop, num_logprobs=logprobs)
+    return Request(name, tuple(prompt), max_tokens, params, cache_salt=salt)
+
+
+def random_prompt(seed: int, length: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(3) for _ in range(length)]
+
+
+def used_blocks(world: World) -> int:
+    return sum(group.used for group in world.manager.stats())
+
+
+# -- answers
+
+
+def test_an_answer_ends_by_length_and_is_the_models_own() -> None:
+    world = make_world()
+    answer = world.run([make_request(max_tokens=7)])["a"]
+    assert (len(answer.tokens), answer.finish, answer.error) == (7, "length", None)
+    assert answer.said == solo(make_request(max_tokens=7), (None,)).said
+
+
+def test_an_answer_ends_with_its_stop_token_which_is_part_of_it() -> None:
+    free = solo(make_request(max_tokens=8), (None,)).tokens
+    stop = free[4]
+    world = make_world()
+    answer = world.run([make_request(max_tokens=8, stop=(stop,))])["a"]
+    assert answer.finish == "stop"
+    assert answer.tokens == free[: free.index(stop) + 1]
+
+
+def test_one_token_can_be_all() -> None:
+    assert len(make_world().run([make_request(prompt=[2], max_tokens=1)])["a"].tokens) == 1
+
+
+def test_logprobs_come_with_each_token_only_when_asked_for() -> None:
+    requests = [make_request("none"), make_request("chosen", logprobs=0), make_request("two", logprobs=2)]
+    answers = make_world().run(requests)
+    assert answers["none"].logprobs == []
+    assert [len(each.top_ids) for each in answers["chosen"].logprobs] == [0] * 5
+    assert [len(each.top_ids) for each in answers["two"].logprobs] == [2] * 5
+    assert [each.top_ids[0] for each in answers["two"].logprobs] == answers["two"].tokens, "greedy takes the best"
+
+
+def test_one_event_per_request_and_step() -> None:
+    world = make_world()
+    world.engine.submit([make_request("a"), make_request("b", prompt=[1])])
+    world.step()
+    assert {name: (each.num_events, len(each.tokens)) for name, each in world.answers.items()} == {
+        "a": (1, 1),
+        "b": (1, 1),
+    }
+
+
+def test_who_is_let_in_without_a_token_yet_hears_so_once() -> None:
+    world = make_world(Setting(max_num_batched_tokens=4, max_num_seqs=1))
+    world.engine.submit([make_request("a"), make_request("b")])
+    world.step()
+    assert world.answers["a"].num_events == 1
+    assert "b" not in world.answers, "it still waits"
+    world.step()
+    assert world.answers["a"].num_events == 1
+
+
+def test_queue_seconds_are_those_in_the_line() -> None:
+    world = make_world(Setting(max_num_seqs=1), cost=lambda chunks: 0.5)
+    world.engine.submit([make_request("a", max_tokens=3), make_request("b", max_tokens=1)])
+    world.clock.now += 0.25
+    while world.engine.has_work:
+        world.step()
+    assert world.answers["a"].queue_seconds == 0.25
+    assert world.answers["b"].queue_seconds == 0.25 + 3 * 0.5
+
+
+def test_an_idle_engine_has_no_work_and_its_stats_say_so() -> None:
+    world = make_world(Setting(num_blocks=(9,)))
+    assert not world.engine.has_work
+    stats = world.engine.stats()
+    assert (stats.running, stats.waiting, stats.groups) == (0, 0, (GroupStats(0, 0, 9, 1024),))
+
+
+# -- counts
+
+
+def test_stats_say_what_a_step_did_and_how_things_stand() -> None:
+    world = make_world(Setting(max_num_batched_tokens=12, max_num_seqs=2), cost=lambda chunks: 0.02)
+    world.engine.submit([make_request("a"), make_request("b", prompt=[2] * 4), make_request("c")])
+    first = world.step()
+    assert (first.seconds, first.prompt_tokens, first.decode_tokens) == (0.02, 12, 0)
+    assert (first.running, first.waiting, first.preemptions) == (2, 1, 0)
+    assert first.groups == (GroupStats(used=4, cached=0, free=196, block_bytes=1024),)
+    second = world.step()
+    assert (second.prompt_tokens, second.decode_tokens) == (2, 1)
+
+
+def test_cached_prompt_tokens_are_reported_and_not_run_again() -> None:
+    world = make_world()
+    world.run([make_request("first")])
+    answers = world.run([make_request("second")])
+    assert (answers["first"].cached_tokens, answers["second"].cached_tokens) == (0, 8)
+    assert sum(stats.prompt_tokens for stats in world.history) == 10 + 2
+
+
+def test_prompt_tokens_plus_cached_ones_are_the_prompts_whatever_was_preempted() -> None:
+    requests = [make_request(f"{i}", random_prompt(i % 3, 6 + i), max_tokens=20) for i in range(7)]
+    world = make_world(Setting(num_blocks=(16,), max_num_batched_tokens=16))
+    answers = world.run(requests)
+    assert sum(stats.preemptions for stats in world.history) == sum(each.preemptions for each in answers.values()) > 0
+    assert sum(stats.recomputed_tokens for stats in world.history) > 0
+    run = sum(stats.prompt_tokens - stats.recomputed_tokens for stats in world.history)
+    assert run + sum(each.cached_tokens for each in answers.values()) == sum(len(each.prompt) for each in requests)
+    assert sum(stats.decode_tokens for stats in world.history) == 7 * 19, "all outputs but each one's last"
+
+
+def test_sixteen_cold_requests_with_one_prefix_compute_it_once() -> None:
+    prefix = random_prompt(0, 512)
+    requests = [make_request(f"{i}", [*prefix, i % 3, *random_prompt(i, 5)], max_tokens=3) for i in range(16)]
+    world = make_world(Setting(num_blocks=(200,), block_size=16, max_num_seqs=16, max_num_batched_tokens=100))
+    answers = world.run(requests)
+    assert sum(stats.prompt_tokens for stats in world.history) == 512 + 16 * 6
+    assert [answers[f"{i}"].cached_tokens for i in range(16)] == [0] + 15 * [512]
+    assert all(answers[each.id].said == solo(each, (None,)).said for each in requests)
+
+
+def test_when_the_owner_of_a_prefix_is_cancelled_a_waiter_goes_on_with_it() -> None:
+    prefix = random_prompt(0, 512)
+    requests = [make_request(f"{i}", [*prefix, i % 3, *random_prompt(i, 5)], max_tokens=3) for i in range(16)]
+    world = make_world(Setting(num_blocks=(200,), block_size=16, max_num_seqs=16, max_num_batched_tokens=104))
+    script = Script({0: requests}, {2: ["0"]})
+    answers = world.play(script)
+    assert answers["0"].finish == "cancelled"
+    lost = 208 % 16  # of what the first had computed, only full blocks outlive it
+    assert sum(stats.prompt_tokens for stats in world.history) == 512 + lost + 15 * 6
+    assert all(answers[each.id].said == solo(each, (None,)).said for each in requests[1:])
+
+
+# -- cancels
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 6])
+def test_a_cancel_works_at_any_moment_and_its_blocks_are_back_at_once(steps: int) -> None:
+    world = make_world(Setting(max_num_batched_tokens=4))
+    world.engine.submit([make_request("a", max_tokens=10)])
+    for _ in range(steps):
+        world.step()
+    world.engine.cancel(["a"])
+    assert used_blocks(world) == 0
+    assert world.engine.has_work, "its last event is still to be delivered"
+    stats = world.step()
+    assert world.answers["a"].finish == "cancelled"
+    assert (stats.prompt_tokens, stats.decode_tokens, stats.running) == (0, 0, 0)
+    assert not world.engine.has_work
+
+
+def test_a_cancel_in_the_line_leaves_the_others_their_places() -> None:
+    world = make_world(Setting(max_num_seqs=1))
+    requests = [make_request(name, max_tokens=2) for name in "abc"]
+    world.engine.submit(requests)
+    world.step()
+    world.engine.cancel(["b"])
+    assert world.step().waiting == 1
+    world.play(Script())
+    assert [world.answers[name].finish for name in "abc"] == ["length", "cancelled", "length"]
+
+
+def test_cancelling_what_is_unknown_or_over_changes_nothing() -> None:
+    world = make_world()
+    world.run([make_request("a")])
+    world.engine.cancel(["a", "never heard of"])
+    assert not world.engine.has_work
+
+
+# -- what can't be done
+
+
+def test_what_can_never_fit_ends_with_both_numbers_and_the_others_go_on() -> None:
+    world = make_world(Setting(num_blocks=(5,)))
+    answers = world.run([make_request("big", [1] * 18, max_tokens=4), make_request("small", [1, 2], max_tokens=3)])
+    assert answers["big"].finish == "error"
+    assert answers["big"].error == "21 tokens can never fit the KV cache of 20 tokens"
+    assert answers["small"].finish == "length"
+
+
+def test_what_fits_to_the_last_slot_is_served() -> None:
+    request = make_request("big", [1, 2] * 9, max_tokens=3)
+    answers = make_world(Setting(num_blocks=(5,))).run([request])
+    assert answers["big"].said == solo(request, (None,)).said
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens"), [((), 3), ((1,), 0)])
+def test_a_request_for_nothing_is_an_error_of_its_own(prompt: tuple[int, ...], max_tokens: int) -> None:
+    answers = make_world().run([make_request("empty", prompt, max_tokens=max_tokens), make_request("b")])
+    assert (answers["empty"].finish, answers["b"].finish) == ("error", "length")
+
+
+# -- failures
+
+GOOD = [make_request(f"good{i}", random_prompt(i, 5 + 2 * i), max_tokens=6) for i in range(5)]
+
+
+def expect_good_unharmed(world: World) -> None:
+    for request in GOOD:
+        assert world.answers[request.id].said == solo(request, (None,)).said
+
+
+@pytest.mark.parametrize("place", [0, 2, 5])
+def test_a_request_whose_computation_raises_ends_alone(place: int) -> None:
+    world = make_world()
+    bad = make_request("bad", [1, 2, RAISES, 1])
+    world.run([*GOOD[:place], bad, *GOOD[place:]])
+    answer = world.answers["bad"]
+    assert (answer.tokens, answer.finish) == ([], "error")
+    assert answer.error is not None
+    assert "can't be computed" in answer.error
+    expect_good_unharmed(world)
+
+
+def test_a_fault_in_a_late_piece_of_a_prompt_discards_the_early_ones() -> None:
+    world = make_world(Setting(max_num_batched_tokens=5))
+    prompt = [*random_prompt(1, 14), RAISES]
+    world.run([*GOOD, make_request("bad", prompt)])
+    expect_good_unharmed(world)
+    again = world.run([make_request("after", prompt[:14])])["after"]
+    assert again.cached_tokens < 12, "of what the failed one alone computed, nothing stays cached"
+
+
+@pytest.mark.parametrize("place", [0, 2, 5])
+def test_logits_that_are_not_finite_end_the_request_and_nobody_else(place: int) -> None:
+    world = make_world()
+    bad = make_request("bad", [2, 1, NOT_FINITE, 1, 0, 2, 2])
+    world.run([*GOOD[:place], bad, *GOOD[place:]])
+    assert (world.answers["bad"].finish, world.answers["bad"].error) == ("error", "the model's logits are not finite")
+    expect_good_unharmed(world)
+
+
+def test_blocks_that_held_numbers_that_are_not_finite_harm_nobody_who_gets_them_next() -> None:
+    world = make_world(Setting(num_blocks=(8,), prefix_cache=False))
+    world.run([make_request("bad", [NOT_FINITE] * 25)])
+    request = make_request("next", random_prompt(3, 6), max_tokens=9)
+    assert world.run([request])["next"].said == solo(request, (None,)).said
+
+
+class Picky(QuickSampler):
+    """Raises when a row of a prompt that begins with 2 is among those to sample."""
+
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        if any(row.prompt[0] == 2 for row in rows):
+            raise ZeroDivisionError("picky")
+        return super().sample(logits, rows)
+
+
+def test_a_request_whose_sampling_raises_ends_alone() -> None:
+    requests = [make_request(f"{i}", [i % 3, 1, 1, i % 2], max_tokens=4) for i in range(6)]
+    answers = make_world(sampler=Picky()).run(requests)
+    for number, request in enumerate(requests):
+        if number % 3 == 2:
+            assert answers[request.id].error == "sampling failed: ZeroDivisionError('picky')"
+        else:
+            assert answers[request.id].said == solo(request, (None,)).said
+
+
+class OutOfMemory(FakeRunner):
+    """Can't run more than two chunks at once."""
+
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        if len(chunks) > 2:
+            raise torch.OutOfMemoryError
+        return super().run(chunks)
+
+
+def test_a_batch_that_is_too_big_for_the_machine_is_run_in_parts() -> None:
+    world = make_world(runner=OutOfMemory((None,), [201], 4))
+    world.run(GOOD)
+    expect_good_unharmed(world)
+
+
+class Broken(FakeRunner):
+    """Every run raises."""
+
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        raise RuntimeError("no device")
+
+
+def test_when_nothing_works_all_end_with_errors_and_the_blocks_come_back() -> None:
+    world = make_world(runner=Broken((None,), [201], 4))
+    answers = world.run(GOOD)
+    assert {each.finish for each in answers.values()} == {"error"}
+
+
+def test_the_same_inputs_give_the_same_events_in_the_same_steps() -> None:
+    def play() -> list[object]:
+        world = make_world(Setting(num_blocks=(14,)), cost=lambda chunks: 0.001 * len(chunks))
+        world.engine.submit(GOOD)
+        outcomes: list[object] = []
+        while world.engine.has_work:
+            outcome = world.engine.step()
+            outcomes.append((outcome.events, outcome.stats))
+        return outcomes
+
+    assert play() == play()
