@@ -5,7 +5,7 @@ R rows (one per sequence that gets a token in this step), V vocabulary. Order: p
 What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
 or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
 
-On a GPU the same code runs; a row with filters or logprobs then waits for the device a few times.
+On a GPU the same code runs: greedy rows stay there, one that draws or wants logprobs has its weights sent to the host.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.filters import Workspace, choose, is_greedy, total
+from model.filters import RowWorkspace, choose, is_greedy, total
 from model.history import TokenHistory
 from model.penalties import LARGEST, Edits, wants_history
 from model.random import uniform
@@ -78,7 +78,7 @@ class Sampler:
         if not rows:
             return []
         logits = logits.float().contiguous()
-        work = Workspace(vocab, logits.device)
+        work = RowWorkspace(vocab, logits.device)
         with _edits(rows, vocab).applied(logits):
             tokens, usable = _choose(logits, rows, work)
         logprobs = _logprobs(logits, rows, tokens, usable, work)
@@ -95,50 +95,41 @@ def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
     return edits
 
 
-def _choose(logits: Tensor, rows: Sequence[SamplingRow], work: Workspace) -> tuple[list[int], list[bool]]:
+def _choose(logits: Tensor, rows: Sequence[SamplingRow], work: RowWorkspace) -> tuple[list[int], list[bool]]:
     """The tokens, and which of them can be trusted because their row was in order."""
     ids, tops = best_of_rows(logits)
-    best = tops.tolist()
+    tokens, best = ids.tolist(), tops.tolist()
     usable = [math.isfinite(top) for top in best]
-    drawing = [row for row, each in enumerate(rows) if usable[row] and not is_greedy(each.params)]
-    if drawing:
-        ids[drawing] = torch.stack([_draw(logits[row], rows[row], best[row], work) for row in drawing])
-    return ids.tolist(), usable
-
-
-def _draw(logits: Tensor, row: SamplingRow, top: float, work: Workspace) -> Tensor:
-    number = uniform(row.params.seed, row.params.choice, row.position)
-    return choose(work.shifted(logits, top), row.params, number)
+    for number, row in enumerate(rows):
+        if usable[number] and not is_greedy(row.params):
+            work.shift(logits[number], best[number])
+            weights = work.weigh(row.params.temperature)
+            tokens[number] = choose(weights, row.params, uniform(row.params.seed, row.params.choice, row.position))
+    return tokens, usable
 
 
 def _logprobs(
-    logits: Tensor, rows: Sequence[SamplingRow], tokens: Sequence[int], usable: Sequence[bool], work: Workspace
+    logits: Tensor, rows: Sequence[SamplingRow], tokens: Sequence[int], usable: Sequence[bool], work: RowWorkspace
 ) -> dict[int, Sampled]:
     """Results by row, for those rows that want logprobs and can have them."""
-    asking = [row for row, each in enumerate(rows) if usable[row] and each.params.num_logprobs is not None]
+    wanted = {row: each.params.num_logprobs for row, each in enumerate(rows) if usable[row]}
+    asking = {row: count for row, count in wanted.items() if count is not None}
     if not asking:
         return {}
     tops = best_of_rows(logits)[1].tolist()
-    return {
-        row: _with_logprobs(work.shifted(logits[row], tops[row]), tokens[row], rows[row].params.num_logprobs or 0)
-        for row in asking
-    }
+    return {row: _log_softmax(work, logits[row], tops[row], tokens[row], count) for row, count in asking.items()}
 
 
-def _with_logprobs(shifted: Tensor, token: int, count: int) -> Sampled:
-    """The log-softmax at the token and at the `count` best ones. Overwrites `shifted`, logits - largest logit."""
-    top_ids, top_values = largest(shifted, count) if count else (shifted[:0], shifted[:0])
-    ids, values = [int(each) for each in top_ids.tolist()], top_values.tolist()
-    chosen = shifted[token].item()
-    normaliser = math.log(total(shifted.exp_()).item())
-    return Sampled(
-        token,
-        _rounded(chosen - normaliser),
-        tuple(ids),
-        tuple(_rounded(value - normaliser) for value in values),
-    )
+def _log_softmax(work: RowWorkspace, logits: Tensor, top: float, token: int, count: int) -> Sampled:
+    """The result of one row (V,) with the logarithms of the probabilities of `token` and of the `count` best ones."""
+    shifted = work.shift(logits, top)
+    best = largest(shifted, count) if count else np.zeros(0, np.intp)
+    values = shifted[[token, *best]].tolist()
+    normaliser = math.log(total(work.weigh(1.0)))
+    logprob, *top_logprobs = (_finite(value - normaliser) for value in values)
+    return Sampled(token, logprob, tuple(best.tolist()), tuple(top_logprobs))
 
 
-def _rounded(logprob: float) -> float:
-    """To float32, and finite, which JSON needs."""
+def _finite(logprob: float) -> float:
+    """Rounded to float32, and finite, which JSON needs."""
     return float(np.float32(max(logprob, -LARGEST)))
