@@ -51,7 +51,8 @@ class _Vocabulary:
         """Token types; everything is normal where the file has none."""
         types = self._list("token_type") or [int(PieceType.NORMAL)] * len(self.tokens)
         self._check("token_type", types)
-        return [kind if kind in set(PieceType) else int(PieceType.UNUSED) for kind in types]
+        unused = {kind: int(PieceType.UNUSED) for kind in set(types) - set(PieceType)}
+        return [unused.get(kind, kind) for kind in types] if unused else types
 
     @cached_property
     def scores(self) -> list[float]:
@@ -68,7 +69,7 @@ class _Vocabulary:
 
     @cached_property
     def special(self) -> dict[str, int]:
-        return {self.tokens[i]: i for i, kind in enumerate(self.types) if kind in _SPECIAL}
+        return {self.tokens[token_id]: token_id for kind in _SPECIAL for token_id in self.of_type(kind)}
 
     def get(self, key: str, default: Any) -> Any:
         return self.metadata.get(f"tokenizer.ggml.{key}", default)
@@ -77,6 +78,11 @@ class _Vocabulary:
         """The id recorded for "bos", "eos", "unknown" ... if it is one."""
         token_id = self.get(f"{name}_token_id", None)
         return token_id if isinstance(token_id, int) and 0 <= token_id < len(self.tokens) else None
+
+    def of_type(self, kind: PieceType) -> list[int]:
+        """Ids of the tokens of one type, ascending."""
+        wanted = int(kind)  # comparing plain numbers matters: vocabularies are large
+        return [token_id for token_id, its in enumerate(self.types) if its == wanted]
 
     def ids(self, *names: str) -> list[int]:
         return [token_id for name in names if (token_id := self.token_id(name)) is not None]
@@ -124,8 +130,11 @@ def _byte_level(vocabulary: _Vocabulary) -> HFTokenizer:
 
 
 def _added(vocabulary: _Vocabulary, kind: PieceType) -> list[AddedToken]:
-    texts = [token for token, its in zip(vocabulary.tokens, vocabulary.types, strict=True) if its == kind]
-    return [AddedToken(text, normalized=False, special=kind in _SPECIAL) for text in texts]
+    special = kind in _SPECIAL
+    return [
+        AddedToken(vocabulary.tokens[token_id], normalized=False, special=special)
+        for token_id in vocabulary.of_type(kind)
+    ]
 
 
 def _sentencepiece(vocabulary: _Vocabulary) -> SentencePieceTokenizer:
@@ -158,11 +167,11 @@ def _one_unknown(vocabulary: _Vocabulary, ids: dict[str, int]) -> list[int]:
     Converters mark <unk> as control or unknown, and some mark several.
     """
     types = list(vocabulary.types)
-    marked = [token_id for token_id, kind in enumerate(types) if kind == PieceType.UNKNOWN]
+    marked = vocabulary.of_type(PieceType.UNKNOWN)
     unknown = ids.setdefault("unk", marked[0] if marked else 0)
     for token_id in marked:
-        types[token_id] = PieceType.CONTROL
-    types[unknown] = PieceType.UNKNOWN
+        types[token_id] = int(PieceType.CONTROL)
+    types[unknown] = int(PieceType.UNKNOWN)
     num_bytes = types.count(PieceType.BYTE)
     if num_bytes not in (0, _BYTE_PIECES):
         raise TokenizerError(f"GGUF: {num_bytes} byte tokens; a SentencePiece vocabulary has {_BYTE_PIECES} or none")
@@ -171,12 +180,18 @@ def _one_unknown(vocabulary: _Vocabulary, ids: dict[str, int]) -> list[int]:
 
 def _spelled(vocabulary: _Vocabulary, types: list[int]) -> list[str]:
     """Tokens as SentencePiece spells them: spaces of hand-made tokens escaped, doubled and empty ones made unique."""
-    tokens, seen = [], set[str]()
-    for token_id, token in enumerate(vocabulary.tokens):
-        if types[token_id] == PieceType.USER_DEFINED:
-            token = token.replace(" ", SPACE)
-        if not token or token in seen:
-            token, types[token_id] = f"<unused token {token_id}>", PieceType.UNUSED
-        seen.add(token)
-        tokens.append(token)
+    tokens = list(vocabulary.tokens)
+    for token_id in vocabulary.of_type(PieceType.USER_DEFINED):
+        tokens[token_id] = tokens[token_id].replace(" ", SPACE)
+    if "" in tokens or len(set(tokens)) < len(tokens):
+        _make_unique(tokens, types)
     return tokens
+
+
+def _make_unique(tokens: list[str], types: list[int]) -> None:
+    """Empty tokens, and all but the first of equal ones, become unused ones of a name of their own."""
+    seen = {""}
+    for token_id, token in enumerate(tokens):
+        if token in seen:
+            tokens[token_id], types[token_id] = f"<unused token {token_id}>", int(PieceType.UNUSED)
+        seen.add(token)

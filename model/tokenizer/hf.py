@@ -139,11 +139,11 @@ def load(path: Path, config: Mapping[str, Any]) -> HFTokenizer:
         raise TokenizerError(f"{path}: not a tokenizer.json that can be read: {error}") from error
     backend.add_tokens(_missing(config, backend))
     backend.add_special_tokens(_special(config))
-    bos = _text(config.get("bos_token"))
+    bos = token_text(config.get("bos_token"))
     adds_bos = config.get("add_bos_token")
     if not isinstance(adds_bos, bool):
         adds_bos = bos is not None and _begins_with(backend) == bos
-    return HFTokenizer(backend, bos=bos, eos=filter(None, [_text(config.get("eos_token"))]), adds_bos=adds_bos)
+    return HFTokenizer(backend, bos=bos, eos=filter(None, [token_text(config.get("eos_token"))]), adds_bos=adds_bos)
 
 
 def _begins_with(backend: Backend) -> str | None:
@@ -170,7 +170,7 @@ def _special(config: Mapping[str, Any]) -> list[AddedToken]:
     listed = [token for tokens in extra for token in (tokens.values() if isinstance(tokens, dict) else tokens or [])]
     flagged = [entry for entry in (config.get("added_tokens_decoder") or {}).values() if entry.get("special")]
     named = [config.get(name) for name in _NAMED]
-    return [_added_token(entry, special=True) for entry in [*named, *listed, *flagged] if _text(entry)]
+    return [_added_token(entry, special=True) for entry in [*named, *listed, *flagged] if token_text(entry)]
 
 
 def _added_token(entry: Any, *, special: bool | None = None) -> AddedToken:
@@ -187,7 +187,7 @@ def _added_token(entry: Any, *, special: bool | None = None) -> AddedToken:
     )
 
 
-def _text(entry: Any) -> str | None:
+def token_text(entry: Any) -> str | None:
     """The text of a token that a config names, as a string or as an object."""
     content = entry.get("content") if isinstance(entry, dict) else entry
     return content if isinstance(content, str) and content else None

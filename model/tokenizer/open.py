@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from model.tokenizer import hf, sentencepiece
 from model.tokenizer.base import Tokenizer, TokenizerError
+from model.tokenizer.chat import ChatTemplate
 from model.tokenizer.gguf import open_gguf_tokenizer
 
 
@@ -53,3 +54,31 @@ def _added_tokens(path: Path | None) -> dict[str, int]:
     if not isinstance(added, dict) or not all(isinstance(token_id, int) for token_id in added.values()):
         raise TokenizerError(f"{path}: expected an object from token to id")
     return added
+
+
+class ChatSource(TokenizerSource, Protocol):
+    """What a chat template needs of a checkpoint."""
+
+    @property
+    def chat_template(self) -> str | None: ...
+
+
+def open_chat_template(checkpoint: ChatSource, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The checkpoint's chat template, if it has one. A broken template is reported when it is rendered."""
+    if not checkpoint.chat_template:
+        return None
+    config, metadata = checkpoint.tokenizer_config, checkpoint.tokenizer_metadata
+    named = {key: text for key, value in config.items() if key.endswith("_token") and (text := hf.token_text(value))}
+    for key, name in _GGUF_TOKENS.items():
+        token_id = metadata.get(f"tokenizer.ggml.{key}")
+        if isinstance(token_id, int):
+            named[name] = tokenizer.name(token_id)
+    return ChatTemplate(checkpoint.chat_template, special_tokens=tokenizer.special_tokens, named_tokens=named)
+
+
+_GGUF_TOKENS = {
+    "bos_token_id": "bos_token",
+    "eos_token_id": "eos_token",
+    "unknown_token_id": "unk_token",
+    "padding_token_id": "pad_token",
+}

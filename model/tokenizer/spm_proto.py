@@ -74,21 +74,20 @@ def bpe_model(
 def _vocabulary(tokens: Iterable[str], scores: Iterable[float], types: Iterable[int]) -> Iterator[bytes]:
     """Every piece as a field of ModelProto. A quarter of a million of them, so headers are made once per length."""
     heads: dict[int, bytes] = {}
-    tails = {kind: _varint(_TYPE << 3 | _VARINT) + _varint(kind) for kind in set(types)}
+    tails = {kind: _number(_TYPE, kind) for kind in set(types)}
     pack = struct.Struct("<Bf").pack
     score_tag = _SCORE << 3 | _FIXED32
     for token, score, kind in zip(tokens, scores, types, strict=True):
         text = token.encode("utf-8")
-        size = len(text)
-        head = heads.get(size)
-        if head is None:
-            opening = _varint(_TEXT << 3 | _BYTES) + _varint(size)
-            rest = len(opening) + size + 5 + 2
-            head = heads[size] = _varint(_PIECES << 3 | _BYTES) + _varint(rest) + opening
-        yield head
-        yield text
-        yield pack(score_tag, score)
-        yield tails[kind]
+        head = heads.get(len(text)) or heads.setdefault(len(text), _head(len(text)))
+        yield head + text + pack(score_tag, score) + tails[kind]
+
+
+def _head(text_length: int) -> bytes:
+    """What comes before a piece's text: its field's tag and length, the text's tag and length."""
+    text_head = _varint(_TEXT << 3 | _BYTES) + _varint(text_length)
+    score_and_type = 5 + 2
+    return _varint(_PIECES << 3 | _BYTES) + _varint(len(text_head) + text_length + score_and_type) + text_head
 
 
 def with_tokens(proto: bytes, size: int, tokens: Mapping[int, tuple[str, PieceType]]) -> bytes:

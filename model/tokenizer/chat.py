@@ -1,0 +1,160 @@
+"""Chat templates: messages to the one text that the model was trained on.
+
+Variables and helpers are those that templates of the ecosystem use (Hugging Face's chat templating). Knows templates
+and special tokens' texts; encoding is the tokenizer's.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jinja2 import Template, TemplateSyntaxError, UndefinedError
+
+from model.tokenizer.marks import Marker
+from model.tokenizer.sandbox import Raised, Sandbox, TooMuch
+from model.tokenizer.special import without
+
+
+class ChatTemplateError(Exception):
+    """The template is broken or refuses these messages. str() is one line for whoever sent them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A rendered chat, for Tokenizer.encode_template. literal_mark marks special-token text that a user typed."""
+
+    text: str
+    literal_mark: str | None = None
+
+
+class ChatTemplate:
+    """One model's template, or several by name: "default", and "tool_use" for requests with tools."""
+
+    def __init__(
+        self,
+        source: str | Mapping[str, str],
+        *,
+        special_tokens: Mapping[str, int],
+        named_tokens: Mapping[str, str],
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """special_tokens: text -> id. named_tokens: what templates see, "bos_token", "eos_token" ... -> text.
+
+        A template that does not parse is not an error yet: completions are still served. See `problem`.
+        """
+        self._named_tokens = dict(named_tokens)
+        self._marker = Marker(special_tokens)
+        self._now = now
+        self._sandbox = Sandbox()
+        self._lock = threading.Lock()  # the sandbox counts one rendering at a time
+        self.problem: str | None = None
+        self._source = json.dumps(source, ensure_ascii=False)
+        self._templates: dict[str, Template] = {}
+        for name, text in {"default": source}.items() if isinstance(source, str) else source.items():
+            self._compile(name, text)
+
+    def _compile(self, name: str, text: str) -> None:
+        try:
+            self._templates[name] = self._sandbox.from_string(text)
+        except TemplateSyntaxError as error:
+            self.problem = f"the model's chat template does not parse: {error.message} (line {error.lineno})"
+        except RecursionError:
+            self.problem = "the model's chat template does not parse: it is nested too deeply"
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> Rendered:
+        """Raises ChatTemplateError. A message's content may be a list of text parts, which are one text.
+
+        Special-token text in anything that comes from the request is marked as text. That must not change what the
+        template decides, so the marked rendering is compared with the plain one; where breaking the text up does
+        change it (the template looks for that text in a message), marks before the text are tried.
+        """
+        given = {
+            **variables,
+            "messages": [_plain_message(message) for message in messages],
+            "tools": list(tools) if tools else None,
+            "documents": list(documents) if documents else None,
+        }
+        with self._lock:
+            template = self._pick(tools)
+            strftime_now = self._now().strftime
+            fixed = {"add_generation_prompt": add_generation_prompt, "strftime_now": strftime_now, **self._named_tokens}
+            text = self._run(template, {**given, **fixed})
+            if not self._marker.touches(given.values()):
+                return Rendered(text)
+            mark = self._marker.unused_mark(given.values(), self._source)
+            broken = self._run_marked(template, self._marker.broken(given, mark), fixed)
+            if broken is not None and without(broken, mark) == text:
+                return Rendered(broken, mark)
+            prefixed = self._run_marked(template, self._marker.prefixed(given, mark), fixed)
+        if prefixed is not None and without(prefixed, mark) == text:
+            return Rendered(prefixed, mark)
+        if broken is None:
+            raise ChatTemplateError("a message has the text of a special token where the chat template needs its own")
+        return Rendered(broken, mark)
+
+    def _pick(self, tools: Sequence[Mapping[str, Any]] | None) -> Template:
+        if self.problem is not None:
+            raise ChatTemplateError(self.problem)
+        if tools and "tool_use" in self._templates:
+            return self._templates["tool_use"]
+        if "default" not in self._templates:
+            raise ChatTemplateError(f"the model has no default chat template, only {', '.join(self._templates)}")
+        return self._templates["default"]
+
+    def _run_marked(self, template: Template, given: Mapping[str, Any], fixed: Mapping[str, Any]) -> str | None:
+        """Render marked values; None when the marks make the template fail."""
+        try:
+            return self._run(template, {**given, **fixed})
+        except ChatTemplateError:
+            return None
+
+    def _run(self, template: Template, variables: Mapping[str, Any]) -> str:
+        try:
+            return self._sandbox.run(template, variables)
+        except Raised as error:
+            raise ChatTemplateError(f"the chat template refuses these messages: {error}") from error
+        except TooMuch as error:
+            raise ChatTemplateError(f"the chat template {error}") from error
+        except UndefinedError as error:
+            raise ChatTemplateError(f"the chat template needs what the messages lack: {error}") from error
+        except Exception as error:  # a template is code: anything can come out of it
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ChatTemplateError(f"the chat template fails on these messages: {reason}") from error
+
+
+def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Text parts joined to one text, and tool calls' arguments as objects, which is how templates want them."""
+    plain = dict(message)
+    content = plain.get("content")
+    if isinstance(content, list) and content and all(_is_text(part) for part in content):
+        plain["content"] = "".join(part["text"] for part in content)
+    if isinstance(calls := plain.get("tool_calls"), list):
+        plain["tool_calls"] = [_plain_call(call) for call in calls]
+    return plain
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _plain_call(call: Any) -> Any:
+    """OpenAI's clients send a call's arguments as JSON text; templates expect the object."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
