@@ -1,0 +1,84 @@
+"""POST /v1/chat/completions: messages under the model's chat template. The wording of OpenAI's chat completions."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from model.tokenizer.base import Tokenizer
+from server.api.body import parse_object
+from server.api.choices import Ending, ScoredToken
+from server.api.fields import parse
+from server.api.generate import generate
+from server.api.jobs import Job, Wanted, make_job
+from server.api.logprobs import chat_logprobs
+from server.api.messages import render
+from server.api.serving import Limits, ServedModel, Serving
+from server.api.types import ChatBody
+from server.api.wording import Fields
+from server.engine.errors import InvalidValue
+from server.metrics import Endpoint
+
+
+def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
+    """From the bytes of the body to the job. Raises RequestError."""
+    body = parse(parse_object(raw), ChatBody)
+    model.check_name(body.model)
+    if body.max_tokens is not None and body.max_completion_tokens is not None:
+        raise InvalidValue("max_tokens is the old name of max_completion_tokens; give one of both", param="max_tokens")
+    wanted = Wanted(
+        prompts=(render(body.messages, model),),
+        param="messages",
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        cut=False,
+        num_logprobs=_num_logprobs(body),
+    )
+    return make_job(job_id, body, wanted, model, limits)
+
+
+def _num_logprobs(body: ChatBody) -> int | None:
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs is not None:
+        raise InvalidValue("top_logprobs is only allowed when logprobs is true", param="top_logprobs")
+    return None
+
+
+class ChatWording:
+    """chat.completion and chat.completion.chunk."""
+
+    endpoint: Endpoint = "chat_completions"
+    id_prefix = "chatcmpl-"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+        """A choice of an answer in one piece."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return self._choice(index, {"message": message}, scored, finish)
+
+    def opening(self, index: int, echo: str) -> Fields:
+        """The role, which comes once and first. Clients join the string fields of deltas, roles too."""
+        return self._choice(index, {"delta": {"role": "assistant", "content": "", "refusal": None}}, None, None)
+
+    def piece(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+        """More content, or the end."""
+        return self._choice(index, {"delta": {} if finish else {"content": text}}, scored, finish)
+
+    def _choice(self, index: int, said: Fields, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+        logprobs = None if scored is None else chat_logprobs(self._tokenizer, scored)
+        return {"index": index} | said | {"logprobs": logprobs, "finish_reason": finish}
+
+
+def router(serving: Serving) -> APIRouter:
+    """The route."""
+    routes, wording = APIRouter(), ChatWording(serving.model.tokenizer)
+
+    @routes.post("/v1/chat/completions", response_model=None)
+    async def chat_completions(request: Request) -> Response:
+        return await generate(request, serving, prepare, wording)
+
+    return routes

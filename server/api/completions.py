@@ -1,0 +1,91 @@
+"""POST /v1/completions: a prompt goes on. The wording of OpenAI's legacy completions."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from model.tokenizer.base import Tokenizer
+from server.api.body import parse_object
+from server.api.choices import Ending, ScoredToken
+from server.api.fields import parse
+from server.api.generate import generate
+from server.api.jobs import Job, Wanted, make_job
+from server.api.logprobs import completion_logprobs
+from server.api.serving import Limits, ServedModel, Serving
+from server.api.types import CompletionBody, Prompt
+from server.api.wording import Fields
+from server.engine.detokenizer import decode
+from server.engine.errors import InvalidValue, UnsupportedValue
+from server.metrics import Endpoint
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
+    """From the bytes of the body to the job. Raises RequestError."""
+    body = parse(parse_object(raw), CompletionBody)
+    model.check_name(body.model)
+    if body.echo and body.logprobs is not None:
+        raise UnsupportedValue(
+            "logprobs of an echoed prompt are not served by kvell; leave one of both out", param="echo"
+        )
+    prompts = tuple(_ids(prompt, model) for prompt in body.prompt)
+    wanted = Wanted(
+        prompts=prompts,
+        param="prompt",
+        max_tokens=body.max_tokens or DEFAULT_MAX_TOKENS,
+        cut=body.max_tokens is None,
+        num_logprobs=body.logprobs,
+        echoes=tuple(_text(prompt, model) for prompt in body.prompt) if body.echo else (),
+    )
+    return make_job(job_id, body, wanted, model, limits)
+
+
+def _ids(prompt: Prompt, model: ServedModel) -> tuple[int, ...]:
+    """A prompt's ids. An empty one is the beginning of a text, where the model has a token for that."""
+    ids = tuple(model.tokenizer.encode(prompt, add_bos=True)) if isinstance(prompt, str) else prompt
+    if ids:
+        return ids
+    if model.tokenizer.bos_id is None:
+        raise InvalidValue("prompt is empty, and this model has no token to begin a text with", param="prompt")
+    return (model.tokenizer.bos_id,)
+
+
+def _text(prompt: Prompt, model: ServedModel) -> str:
+    return prompt if isinstance(prompt, str) else decode(model.tokenizer, prompt)
+
+
+class CompletionWording:
+    """text_completion, whole and in chunks."""
+
+    endpoint: Endpoint = "completions"
+    id_prefix = "cmpl-"
+    whole_object = chunk_object = "text_completion"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+        """A choice of an answer in one piece."""
+        logprobs = None if scored is None else completion_logprobs(self._tokenizer, scored)
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
+
+    def opening(self, index: int, echo: str) -> Fields | None:
+        """The prompt, where it is to be repeated."""
+        return self.whole(index, echo, None, None) if echo else None
+
+    def piece(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+        """A chunk has the same form as the whole."""
+        return self.whole(index, text, scored, finish)
+
+
+def router(serving: Serving) -> APIRouter:
+    """The route."""
+    routes, wording = APIRouter(), CompletionWording(serving.model.tokenizer)
+
+    @routes.post("/v1/completions", response_model=None)
+    async def completions(request: Request) -> Response:
+        return await generate(request, serving, prepare, wording)
+
+    return routes

@@ -1,0 +1,170 @@
+"""From an HTTP request for text to its answer, in one piece or as a stream. Chat and completions both run here.
+
+Knows when headers may go out and that clients leave; the words of an answer are the endpoint's (`Wording`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from server.api.answer import Answer
+from server.api.body import read_body
+from server.api.choices import ScoredToken
+from server.api.errors import INTERNAL_ERROR, describe, json_response
+from server.api.jobs import Job
+from server.api.offload import run_sized
+from server.api.serving import Limits, ServedModel, Serving, Submission
+from server.api.sse import DONE, PING, EventStream, event
+from server.api.wording import Wording, Writer
+from server.engine.errors import RequestError, ServiceError
+from server.engine.request import TokenEvent
+from server.metrics import Endpoint, Outcome
+
+GONE = 499  # nginx's number for a client that left; nobody but the log reads it
+
+logger = logging.getLogger("kvell.api")
+
+# (job id, body, model, limits) -> job; raises RequestError
+Prepare = Callable[[str, bytes, ServedModel, Limits], Job]
+
+
+async def generate(request: Request, serving: Serving, prepare: Prepare, wording: Wording) -> Response:
+    """The answer to one request. Raises RequestError or ServiceError while a real status can still be sent."""
+    arrived = time.monotonic()
+    try:
+        job, submission = await _submit(request, serving, prepare, wording.id_prefix)
+    except ClientDisconnect:
+        serving.metrics.request_finished(wording.endpoint, "cancelled")
+        return Response(status_code=GONE)
+    except (RequestError, ServiceError) as error:
+        count_refusal(serving, wording.endpoint, error)
+        raise
+    answer = Answer(job, submission, serving.model.tokenizer, serving.metrics, wording.endpoint, arrived=arrived)
+    run = _Run(answer, Writer(answer, wording, serving.model.id), serving, request)
+    return await (run.streamed() if job.stream else run.whole())
+
+
+def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | ServiceError) -> None:
+    """Tell the figures that a request ended before any work."""
+    serving.metrics.rejected(error.code)
+    serving.metrics.request_finished(endpoint, "refused" if isinstance(error, RequestError) else "unavailable")
+
+
+async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: str) -> tuple[Job, Submission]:
+    body = await read_body(request)
+    job_id = prefix + request.state.request_id
+    job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()))
+    return job, serving.service.submit(job.requests)
+
+
+class _Run:
+    """One admitted request until its end. From the start on, a client that leaves cancels it."""
+
+    def __init__(self, answer: Answer, writer: Writer, serving: Serving, request: Request) -> None:
+        self._answer = answer
+        self._writer = writer
+        self._ping_s = serving.ping_s
+        self._request = request
+        self._headers = {"x-kvell-seed": str(answer.job.seed)}
+        self._outcome: Outcome = "error"  # until it is known to be otherwise
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncGenerator[None, None]:
+        """While inside, a client that leaves cancels everything, so that the wait for events ends by itself."""
+        watch = asyncio.create_task(self._cancel_when_gone())
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self._outcome = "cancelled"
+            raise
+        finally:
+            watch.cancel()
+            self._answer.close(self._outcome)
+            self._request.state.note = f"{self._answer.summary()}, {self._outcome}"
+
+    async def _cancel_when_gone(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._answer.submission.cancel()
+
+    async def whole(self) -> Response:
+        """The answer in one piece, once it is complete."""
+        answer = self._answer
+        texts, scored = [""] * len(answer.choices), [list[ScoredToken]() for _ in answer.choices]
+        async with self._watched():
+            while not answer.complete and (events := await answer.submission.batch()):
+                for index, delta in answer.take(events):
+                    texts[index] += delta.text
+                    scored[index] += delta.scored
+            if not answer.complete:
+                self._outcome = "cancelled"
+                return Response(status_code=GONE)
+            answer.deliver()
+            self._outcome = "ok"
+            return json_response(self._writer.whole(texts, scored), headers=self._headers)
+
+    async def streamed(self) -> Response:
+        """The answer as it comes. Waits until headers may go out; what goes wrong before that is raised."""
+        blocks = self._blocks()
+        try:
+            first = await anext(blocks)
+        except StopAsyncIteration:
+            return Response(status_code=GONE)
+        return EventStream(_chain(first, blocks), self._headers)
+
+    async def _blocks(self) -> AsyncGenerator[bytes, None]:
+        """One block per step. The first is there with the first token, or as a ping once the engine is at work."""
+        answer, begun = self._answer, False
+        async with self._watched():
+            try:
+                while not answer.complete:
+                    events = await self._next_events()
+                    if events is None:
+                        if begun or answer.submission.admitted:
+                            begun = True
+                            yield PING
+                        continue
+                    if not events:
+                        self._outcome = "cancelled"
+                        return
+                    deltas = answer.take(events)
+                    if not any(each.tokens or each.finish for each in events):
+                        continue  # admitted, and nothing to show yet
+                    begun = True
+                    answer.deliver()
+                    block = self._writer.block(deltas)
+                    yield block + self._writer.ending() if answer.complete else block
+                self._outcome = "ok"
+            except Exception as error:
+                if not begun:
+                    raise
+                yield _failure(error)
+
+    async def _next_events(self) -> Sequence[TokenEvent] | None:
+        """None when the ping interval passed without any; empty when everything was cancelled."""
+        try:
+            async with asyncio.timeout(self._ping_s):
+                return await self._answer.submission.batch()
+        except TimeoutError:
+            return None
+
+
+def _failure(error: Exception) -> bytes:
+    """A failure in the middle of a stream, whose status can't be changed any more."""
+    if isinstance(error, RequestError | ServiceError):
+        return event(describe(error)) + DONE
+    logger.error("a stream failed", exc_info=error)
+    return event(INTERNAL_ERROR) + DONE
+
+
+async def _chain(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(rest):
+        yield first
+        async for block in rest:
+            yield block

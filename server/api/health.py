@@ -1,0 +1,33 @@
+"""GET /health, /ready and /metrics: open questions about the process, answered whatever the engine does."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from server.api.errors import json_response
+from server.api.serving import Serving
+
+
+def router(serving: Serving) -> APIRouter:
+    """The routes."""
+    routes = APIRouter()
+
+    @routes.api_route("/health", methods=["GET", "HEAD"], response_model=None)
+    async def health() -> Response:
+        """Liveness: this process answers. Restarting it because the engine is busy or restarting would help nobody."""
+        return json_response({"status": "ok"})
+
+    @routes.api_route("/ready", methods=["GET", "HEAD"], response_model=None)
+    async def ready() -> Response:
+        """Readiness: the engine makes progress and new work is welcome."""
+        service = serving.service
+        if service.ready:
+            return json_response({"status": "ready", "state": service.state})
+        return json_response({"status": "not ready", "state": service.state, "reason": service.reason}, status=503)
+
+    @routes.get("/metrics", response_model=None)
+    async def metrics(request: Request) -> Response:
+        """All figures, in the format that the scraper asks for."""
+        body, content_type = serving.metrics.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type, "cache-control": "no-store"})
+
+    return routes

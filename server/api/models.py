@@ -1,0 +1,35 @@
+"""GET /v1/models and /v1/models/{id}: the one model that is served."""
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from server.api.errors import json_response
+from server.api.serving import Serving
+from server.api.wording import Fields
+
+
+def router(serving: Serving) -> APIRouter:
+    """The routes. max_model_len, which clients like to know, is null until the engine has loaded."""
+    routes = APIRouter()
+
+    def described() -> Fields:
+        info = serving.service.info
+        return {
+            "id": serving.model.id,
+            "object": "model",
+            "created": serving.model.created,
+            "owned_by": "kvell",
+            "max_model_len": info.max_model_len if info else None,
+        }
+
+    @routes.get("/v1/models", response_model=None)
+    async def models() -> Response:
+        return json_response({"object": "list", "data": [described()]})
+
+    # names may hold slashes: hf:owner/name
+    @routes.get("/v1/models/{name:path}", response_model=None)
+    async def model(name: str) -> Response:
+        serving.model.check_name(name)
+        return json_response(described())
+
+    return routes

@@ -1,0 +1,161 @@
+"""Composes the API process: the served model's text side, the engine's service, the routes; runs them until the end.
+
+Never imports torch. Knows signals and sockets; the command line is `server.cli`'s.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from model.checkpoint.source import open_checkpoint
+from model.tokenizer.open import open_chat_template, open_tokenizer
+from server.api import chat, completions, health, models, tokenize
+from server.api.errors import install_handlers
+from server.api.middleware import RequestLog, RequireKey
+from server.api.serving import SamplingDefaults, ServedModel, Serving
+from server.config import ServerConfig
+from server.engine.service import EngineService
+from server.engine.wire import Progress, Ready
+from server.metrics import Metrics
+
+MAX_SEQUENCES = 512  # of one request: prompts times n
+CLOSE_SECONDS = 5  # for the last bytes of answers that are complete
+KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that they never post into a closed one
+
+OnProgress = Callable[[Progress], None]
+OnReady = Callable[[Ready, ServedModel], None]
+
+logger = logging.getLogger("kvell")
+
+
+def open_model(path: Path, model_id: str) -> ServedModel:
+    """The text side of the checkpoint at `path`. Raises CheckpointError."""
+    checkpoint = open_checkpoint(path)
+    tokenizer = open_tokenizer(checkpoint)
+    return ServedModel(
+        id=model_id,
+        created=int(time.time()),
+        tokenizer=tokenizer,
+        template=open_chat_template(checkpoint, tokenizer),
+        eos_ids=checkpoint.eos_ids | tokenizer.eos_ids,
+        defaults=SamplingDefaults.of(checkpoint.generation_config),
+    )
+
+
+def create_app(serving: Serving, *, keys: Sequence[str] = ()) -> FastAPI:
+    """The routes over `serving`. With keys, every path but liveness and readiness needs one of them."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for room in (chat, completions, health, models, tokenize):
+        app.include_router(room.router(serving))
+    install_handlers(app)
+    if keys:
+        app.add_middleware(RequireKey, keys=keys, metrics=serving.metrics)
+    app.add_middleware(RequestLog)
+    return app
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling: it would close the listening socket before the streams have ended."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Running:
+    """A server from its first signal of life to its last. Use: `await Running(...).run(...)`, once.
+
+    The first SIGTERM or SIGINT drains: new work and /ready get 503 while running answers finish, for at most the drain
+    timeout. The second one ends the process at once.
+    """
+
+    def __init__(self, config: ServerConfig, listener: socket.socket, *, model_id: str, keys: Sequence[str]) -> None:
+        self._config = config
+        self._listener = listener
+        self._model_id = model_id
+        self._keys = keys
+        self._metrics = Metrics(version=version("kvell"))
+        self._draining: asyncio.Task[None] | None = None
+        self._http: _Server | None = None
+
+    async def run(self, *, on_progress: OnProgress, on_ready: OnReady) -> None:
+        """Serve until a signal says otherwise. Raises CheckpointError or StartupFailed when it can't get ready."""
+        service = EngineService(self._config, metrics=self._metrics, on_progress=on_progress)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number, service)
+        starting = asyncio.create_task(service.start())
+        try:
+            # the tokenizer loads while the engine's process loads the weights
+            model = await asyncio.to_thread(open_model, Path(self._config.engine.model_path), self._model_id)
+            if self._draining is None:
+                await self._serve(self._make_app(service, model), starting, lambda info: on_ready(info, model))
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await service.stop()
+
+    def _make_app(self, service: EngineService, model: ServedModel) -> FastAPI:
+        capacity = self._config.engine.max_num_seqs + self._config.max_waiting_requests
+        serving = Serving(
+            model=model,
+            service=service,
+            metrics=self._metrics,
+            max_sequences=min(MAX_SEQUENCES, capacity),
+            ping_s=self._config.sse_ping_s,
+        )
+        return create_app(serving, keys=self._keys)
+
+    async def _serve(self, app: FastAPI, starting: asyncio.Task[Ready], on_ready: Callable[[Ready], None]) -> None:
+        """Answer from now on, with 503 until the engine is ready; return when uvicorn has been told to exit."""
+        self._http = _make_server(app)
+        serving = asyncio.create_task(self._http.serve(sockets=[self._listener]))
+        try:
+            await asyncio.wait((serving, starting), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and self._draining is None:
+                on_ready(starting.result())
+        finally:
+            if starting.done() and (starting.cancelled() or starting.exception()):
+                self._http.should_exit = True
+            await serving
+
+    def _on_signal(self, number: int, service: EngineService) -> None:
+        if self._draining is not None:
+            logger.warning("second signal: ending at once")
+            logging.shutdown()
+            os._exit(128 + number)  # the engine sees the end of its socket and follows
+        self._draining = asyncio.create_task(self._drain(service))
+
+    async def _drain(self, service: EngineService) -> None:
+        service.begin_drain()
+        if service.num_in_flight:
+            limit = self._config.drain_timeout_s
+            logger.info("shutting down when %d sequences have ended, in %.0f s at most", service.num_in_flight, limit)
+        if not await service.drained(self._config.drain_timeout_s):
+            logger.warning("the drain timeout passed; what still ran was cut short")
+        if self._http is not None:
+            self._http.should_exit = True
+
+
+def _make_server(app: FastAPI) -> _Server:
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+    )
+    return _Server(config)
