@@ -3,6 +3,7 @@
 Knows bytes and files of the operating system; no tensors.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ class CacheTooSmall(Exception):
 
     def __init__(self, *, budget_bytes: int, needed_bytes: int, num_tokens: int) -> None:
         super().__init__(
-            f"the KV cache has {budget_bytes / MIB:.1f} MiB, but one sequence of {num_tokens} tokens"
-            f" needs {needed_bytes / MIB:.1f} MiB"
+            f"the KV cache has {math.floor(10 * budget_bytes / MIB) / 10} MiB, but one sequence of {num_tokens} tokens"
+            f" needs {math.ceil(10 * needed_bytes / MIB) / 10} MiB"
         )
         self.budget_bytes = budget_bytes
         self.needed_bytes = needed_bytes

@@ -196,9 +196,9 @@ class World:
             assert table[: first // self.block_size] == [0] * (first // self.block_size)
 
 
-def crafty_prompt(rng: random.Random, block_size: int, longest: int) -> list[int]:
+def crafty_prompt(rng: random.Random, block_size: int, longest: int, *, num_bases: int = 3) -> list[int]:
     """Few tokens, few beginnings, often an exact multiple of the block size: collisions of all kinds."""
-    base = random.Random(rng.randrange(3)).choices([7, 8], k=longest)
+    base = random.Random(rng.randrange(num_bases)).choices([7, 8], k=longest)
     length = rng.choice([rng.randrange(1, longest + 1), block_size * rng.randrange(1, longest // block_size + 1)])
     tokens = base[:length]
     if rng.random() < 0.4:

@@ -1,0 +1,89 @@
+"""The pool stores what it is given where it is told, and costs nothing until then."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cache.groups import KVGroup, group_layers
+from cache.pool import KVPool, bytes_per_token, lazy_zeros
+
+
+def make_pool(dtype: torch.dtype = torch.float32) -> KVPool:
+    groups = group_layers([8, None, 8])
+    return KVPool(groups, [5, 3], block_size=4, num_kv_heads=2, head_dim=6, dtype=dtype)
+
+
+def test_each_layer_has_the_shape_of_its_group() -> None:
+    pool = make_pool()
+    assert pool.block_size == 4
+    assert [pool.group_of(layer) for layer in range(3)] == [1, 0, 1]
+    assert pool.keys(1).shape == pool.values(1).shape == (5, 4, 2, 6)
+    assert pool.keys(0).shape == pool.values(2).shape == (3, 4, 2, 6)
+    assert all(pool.keys(layer).is_contiguous() for layer in range(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_what_is_written_is_found_at_its_slot_in_the_dtype_of_the_pool(dtype: torch.dtype) -> None:
+    pool = make_pool(dtype)
+    torch.manual_seed(0)
+    keys, values = torch.randn(3, 2, 6), torch.randn(3, 2, 6)
+    pool.write(1, torch.tensor([4, 11, 17]), keys, values)
+    for row, (block, offset) in enumerate([(1, 0), (2, 3), (4, 1)]):
+        assert torch.equal(pool.keys(1)[block, offset], keys[row].to(dtype))
+        assert torch.equal(pool.values(1)[block, offset], values[row].to(dtype))
+    assert int((pool.keys(1) != 0).any(-1).any(-1).sum()) == 3, "nothing else was touched"
+
+
+def test_layers_keys_and_values_do_not_share_memory() -> None:
+    pool = make_pool()
+    pool.write(0, torch.tensor([5]), torch.ones(1, 2, 6), 2 * torch.ones(1, 2, 6))
+    assert not pool.keys(2).any()
+    assert not pool.keys(1).any()
+    assert (pool.values(0)[1, 1] == 2).all()
+    assert (pool.keys(0)[1, 1] == 1).all()
+
+
+def test_clear_zeroes_the_blocks_of_one_group_even_where_they_hold_nan() -> None:
+    pool = make_pool()
+    for layer in range(3):
+        pool.keys(layer)[1:] = torch.nan
+        pool.values(layer)[1:] = torch.nan
+    pool.clear(1, [2])
+    for layer in (0, 2):
+        assert not pool.keys(layer)[2].any()
+        assert not pool.values(layer)[2].any()
+        assert pool.keys(layer)[1].isnan().all()
+    assert pool.keys(1)[2].isnan().all()
+    pool.clear(0, [])
+    assert pool.values(1)[1:].isnan().all()
+
+
+def test_the_size_of_a_block_is_what_its_tensors_take() -> None:
+    pool = make_pool(torch.bfloat16)
+    assert bytes_per_token(2, 6, torch.bfloat16) == 48
+    for group, layers in enumerate([(1,), (0, 2)]):
+        storage = sum(pool.keys(layer).nbytes + pool.values(layer).nbytes for layer in layers)
+        assert pool.block_bytes(group) * pool.keys(layers[0]).shape[0] == storage
+
+
+def test_layers_that_are_missing_or_in_two_groups_are_refused() -> None:
+    twice = [KVGroup(None, (0,)), KVGroup(4, (0,))]
+    with pytest.raises(AssertionError, match=r"\[0, 0\]"):
+        KVPool(twice, [2, 2], block_size=4, num_kv_heads=1, head_dim=2, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_memory_is_committed_only_when_written(dtype: torch.dtype) -> None:
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
+
+    if not Path("/proc/self/status").exists():
+        pytest.skip("no /proc here")
+    before, size = resident(), 256 * 1024 * 1024
+    zeros = lazy_zeros((size // dtype.itemsize // 8, 8), dtype, torch.device("cpu"))
+    assert zeros.nbytes == size
+    assert zeros.data_ptr() % 64 == 0
+    assert resident() - before < size / 8
+    assert not zeros[-1].any()
