@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import uvicorn
@@ -84,7 +84,7 @@ class Running:
         self._listener = listener
         self._model_id = model_id
         self._keys = keys
-        self._metrics = Metrics(version=version("kvell"))
+        self._metrics = Metrics(version=_version())
         self._draining: asyncio.Task[None] | None = None
         self._http: _Server | None = None
 
@@ -144,6 +144,13 @@ class Running:
             logger.warning("the drain timeout passed; what still ran was cut short")
         if self._http is not None:
             self._http.should_exit = True
+
+
+def _version() -> str:
+    try:
+        return version("kvell")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
 
 
 def _make_server(app: FastAPI) -> _Server:

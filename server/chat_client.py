@@ -4,13 +4,13 @@ Knows the public API only. Ctrl-C stops a reply (the connection closes, and the 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 
 import httpx
 from rich.console import Console
 
-HELP = "/clear forgets the conversation, /system TEXT sets the system message, /exit or Ctrl-D leaves, Ctrl-C stops a reply"
+HELP = "/clear begins anew, /system TEXT sets the system message, /exit or Ctrl-D leaves, Ctrl-C stops a reply"
 
 Turn = dict[str, str]
 
@@ -28,7 +28,7 @@ class Chat:
         self.turns: list[Turn] = []
         self._client = client
 
-    def ask(self, text: str) -> Iterator[str]:
+    def ask(self, text: str) -> Generator[str, None, None]:
         """Send a user's turn; the reply's pieces as they come. What was said so far stays, also when it is stopped.
 
         Raises httpx.HTTPError; the turn is then forgotten unless a part of the reply had come.
