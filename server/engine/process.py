@@ -92,13 +92,21 @@ class EngineProcess:
             raise EngineGone(f"sent something else than a message: {error}") from error
 
     async def end(self, *, grace_s: float) -> str:
-        """Close the socket, kill the child if it is still there after grace_s, reap it; how it ended, for people."""
+        """Close the socket, kill the child if it is still there after grace_s, reap it; how it ended, for people.
+
+        May be called again. Cancelling it kills the child at once.
+        """
         self._writer.transport.abort()
-        await self._exited(grace_s)
-        if self._child.poll() is None:
-            self._child.kill()
+        try:
+            await self._exited(grace_s)
+            self._child.kill()  # does nothing where it has exited
             # even SIGKILL has to wait for a process that hangs in the kernel; then there's nothing to be done about it
             await self._exited(KILL_SECONDS)
+        except asyncio.CancelledError:
+            self._child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(timeout=1)
+            raise
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
         return _how_it_ended(self._child.returncode)

@@ -161,8 +161,11 @@ class EngineService:
         await self._end_process(STOP_SECONDS)
 
     async def _end_process(self, grace_s: float) -> str:
-        process, self._process = self._process, None
-        return await process.end(grace_s=grace_s) if process else "was not there"
+        if self._process is None:
+            return "was not there"
+        how = await self._process.end(grace_s=grace_s)
+        self._process = None
+        return how
 
     async def _launch(self, *, restarted: bool) -> None:
         """Start an engine process, until it is ready. Raises StartupFailed."""
