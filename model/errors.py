@@ -2,7 +2,13 @@
 
 
 class CheckpointError(Exception):
-    """A model that cannot be served as it is on disk. str() is one line for the person who started the server."""
+    """A model that cannot be served as it is on disk. str() is one line for the person who started the server.
+
+    Names out of damaged or hostile files can be in it: control characters are spelled out, whatever they would do.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
 class UnknownArchitecture(CheckpointError):

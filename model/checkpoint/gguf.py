@@ -50,7 +50,9 @@ class GGUFCheckpoint:
 
     @property
     def chat_template(self) -> str | None:
-        template: str | None = self.metadata.get("tokenizer.chat_template")
+        template = self.metadata.get("tokenizer.chat_template")
+        if template is not None and not isinstance(template, str):
+            raise CheckpointError(f"{self.path}: tokenizer.chat_template is not text")
         return template
 
     @cached_property

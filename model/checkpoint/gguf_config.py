@@ -81,10 +81,11 @@ def to_generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def end_ids(metadata: Mapping[str, Any]) -> frozenset[int]:
     """Ids that end an answer: those that the metadata names, and special tokens that are known to end a turn."""
-    tokens = metadata.get("tokenizer.ggml.tokens") or []
-    kinds = metadata.get("tokenizer.ggml.token_type") or []
-    special = {i for i, kind in enumerate(kinds) if kind in (TokenType.CONTROL, TokenType.USER_DEFINED)}
-    named = (i for i in special if i < len(tokens) and tokens[i] in _END_NAMES)
+    tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
+    named: list[int] = []
+    if isinstance(tokens, list) and isinstance(kinds, list):
+        special = (i for i, kind in enumerate(kinds) if kind in (TokenType.CONTROL, TokenType.USER_DEFINED))
+        named = [i for i in special if i < len(tokens) and tokens[i] in _END_NAMES]
     return frozenset([*_ids(metadata, _END_KEYS), *named])
 
 

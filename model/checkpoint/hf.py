@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -35,7 +34,7 @@ _SHARD = re.compile(r".+-(\d{5})-of-(\d{5})\.safetensors")
 
 
 class HFCheckpoint:
-    """Opening reads config.json and the headers of the weight files."""
+    """Opening reads the JSON files and the headers of the weight files."""
 
     format: Final[Literal["hf"]] = "hf"
     tokenizer_metadata: Final[Mapping[str, Any]] = {}
@@ -57,27 +56,12 @@ class HFCheckpoint:
                     )
                 self._where[name] = shard
         _check_index(path, self._where)
-
-    @cached_property
-    def generation_config(self) -> dict[str, Any]:
-        return _read_json(self.path / "generation_config.json", missing={})
-
-    @cached_property
-    def chat_template(self) -> str | None:
-        return _chat_template(self.path, self.tokenizer_config)
-
-    @cached_property
-    def eos_ids(self) -> frozenset[int]:
-        return frozenset([*_as_ids(self.generation_config, self.path), *_as_ids(self.config, self.path)])
-
-    @cached_property
-    def tokenizer_files(self) -> Mapping[str, Path]:
-        return {name: self.path / name for name in TOKENIZER_FILES if (self.path / name).is_file()}
-
-    @cached_property
-    def tokenizer_config(self) -> dict[str, Any]:
-        special = _read_json(self.path / "special_tokens_map.json", missing={})
-        return special | _read_json(self.path / "tokenizer_config.json", missing={})
+        self.generation_config = _read_json(path / "generation_config.json", missing={})
+        self.eos_ids = frozenset([*_as_ids(self.generation_config, path), *_as_ids(self.config, path)])
+        self.tokenizer_files = {name: path / name for name in TOKENIZER_FILES if (path / name).is_file()}
+        special = _read_json(path / "special_tokens_map.json", missing={})
+        self.tokenizer_config = special | _read_json(path / "tokenizer_config.json", missing={})
+        self.chat_template = _chat_template(path, self.tokenizer_config)
 
     @property
     def tensor_names(self) -> tuple[str, ...]:

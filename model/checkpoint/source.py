@@ -97,6 +97,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
     Raises CheckpointError with one clear line; its kinds UnknownArchitecture and UnsupportedConfig too.
     """
     checkpoint = _open(path)
+    layers = checkpoint.config.get("num_hidden_layers")
+    if isinstance(layers, int) and layers > len(checkpoint.tensor_names):  # before anyone makes a list of that length
+        raise CheckpointError(f"{path}: {layers} layers stated, but only {len(checkpoint.tensor_names)} tensors stored")
     to_model_config(checkpoint.config)
     return checkpoint
 
