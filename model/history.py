@@ -27,7 +27,8 @@ class TokenHistory:
         """Count what was generated since the last call."""
         assert len(output) >= self._num_seen, f"the output shrank from {self._num_seen} to {len(output)} tokens"
         for token in output[self._num_seen :]:
-            self._counts[self._place(token)] += 1
+            place = self._place(token)  # first, for it may replace the array
+            self._counts[place] += 1
         self._num_seen = len(output)
 
     @property
