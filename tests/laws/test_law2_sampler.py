@@ -16,7 +16,7 @@ from model.sampling_params import SamplingParams
 from tests.helpers.reference_sampler import varied_params
 
 NUM_ROWS = 64
-VOCABS = [1003, 49152, 262144]
+SIZES = [(1003, 64), (49152, 64), (262144, 16)]  # vocabulary, rows
 
 
 def bits(result: Sampled) -> tuple[object, ...]:
@@ -26,17 +26,17 @@ def bits(result: Sampled) -> tuple[object, ...]:
     return result.token, own, result.top_ids, logprobs, result.failed
 
 
-def workload(vocab: int, seed: int) -> tuple[Tensor, list[SamplingRow]]:
+def workload(vocab: int, seed: int, num_rows: int = NUM_ROWS) -> tuple[Tensor, list[SamplingRow]]:
     """Any mixture of parameters over spread, flat, tied, masked, huge and broken rows."""
     random = np.random.default_rng(seed)
-    logits = random.standard_normal((NUM_ROWS, vocab), dtype=np.float32)
-    logits *= random.choice([0.2, 1, 3, 10], (NUM_ROWS, 1)).astype(np.float32)
+    logits = random.standard_normal((num_rows, vocab), dtype=np.float32)
+    logits *= random.choice([0.2, 1, 3, 10], (num_rows, 1)).astype(np.float32)
     logits[3::8] = logits[3::8].round()
-    logits[4::8] = np.where(random.random((NUM_ROWS // 8, vocab)) < 0.01, logits[4::8], -np.inf)
+    logits[4::8] = np.where(random.random((num_rows // 8, vocab)) < 0.01, logits[4::8], -np.inf)
     logits[5::16] *= 1e6
     logits[13::16, random.integers(vocab)] = np.nan
     rows = []
-    for _ in range(NUM_ROWS):
+    for _ in range(num_rows):
         prompt, output = (random.integers(0, vocab, int(size)).tolist() for size in random.integers(0, 300, 2))
         rows.append(SamplingRow(varied_params(random, vocab), len(prompt) + len(output), prompt, output))
     return torch.from_numpy(logits), rows
@@ -58,17 +58,17 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize(("vocab", "num_rows"), SIZES)
 @pytest.mark.usefixtures("threads")
-def test_neighbours_and_threads_change_no_bit(vocab: int) -> None:
-    logits, rows = workload(vocab, seed=vocab)
+def test_neighbours_and_threads_change_no_bit(vocab: int, num_rows: int) -> None:
+    logits, rows = workload(vocab, seed=vocab, num_rows=num_rows)
     torch.set_num_threads(1)
     expected = alone(logits, rows)
-    assert sum(bool(each[-1]) for each in expected) < NUM_ROWS / 2, "most rows should be in order"
+    assert sum(bool(each[-1]) for each in expected) < num_rows / 2, "most rows should be in order"
     for num_threads in (1, 2):
         torch.set_num_threads(num_threads)
         assert [bits(each) for each in Sampler().sample(logits, rows)] == expected
-    assert alone(logits, rows) == expected
+    assert alone(logits[::4], rows[::4]) == expected[::4]
 
 
 @pytest.mark.parametrize("seed", range(6))

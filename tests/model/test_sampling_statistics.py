@@ -19,7 +19,7 @@ CASES = [
     {"temperature": 0.5},
     {"temperature": 2.0},
     {"top_k": 5},
-    {"top_k": 150},
+    {"top_k": 60},
     {"top_p": 0.7},
     {"top_p": 0.95},
     {"min_p": 0.1},
