@@ -22,6 +22,7 @@ from model.tokenizer.special import SpecialFinder, without
 GUARD = (
     "\ufdd0"  # a noncharacter: Unicode promises that no text in interchange has it (a user may send it all the same)
 )
+_GUARD = re.compile(GUARD)
 _AFTER_GUARD = re.compile(f"(?<={GUARD})")
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
@@ -49,23 +50,27 @@ class HFTokenizer:
     def encode(self, text: str, *, add_bos: bool) -> list[int]:
         check_text(text)
         ids = [self.bos_id] if add_bos and self.adds_bos and self.bos_id is not None else []
-        # A guard that the user typed is cut off from what follows, lest the two spell a guarded special token.
-        for part in _AFTER_GUARD.split(text) if GUARD in text else [text]:
+        # A guard that a user typed is cut off from special-token text behind it, lest the two spell a guarded token.
+        for part in _AFTER_GUARD.split(text) if self._forges(text) else [text]:
             ids += self._ids(part)
         return ids
 
     def encode_template(self, text: str, *, literal_mark: str | None = None) -> list[int]:
-        if GUARD in text:  # never seen in practice; section by section is right but for spaces that tokens strip
+        check_text(text)
+        if self._forges(without(text, literal_mark)):  # section by section is safe, but for tokens that strip spaces
             sections = self._finder.sections(text, mark=literal_mark)
             parts = ([part] if isinstance(part, int) else self.encode(part, add_bos=False) for part in sections)
             return [token_id for part in parts for token_id in part]
-        check_text(text)
         guarded, position = [], 0
         for found in self._finder.find(text, mark=literal_mark):
             guarded += [without(text[position : found.start], literal_mark), GUARD, text[found.start : found.end]]
             position = found.end
         guarded.append(without(text[position:], literal_mark))
         return [self._guarded.get(i, i) for i in self._ids("".join(guarded))]
+
+    def _forges(self, text: str) -> bool:
+        """Whether the text has a guard with a special token's text behind it, which only an attacker writes."""
+        return GUARD in text and any(self._finder.length_at(text, g.end()) for g in _GUARD.finditer(text))
 
     def piece(self, token_id: int) -> bytes:
         if not 0 <= token_id < self.vocab_size or token_id in self._special_ids:
@@ -91,12 +96,14 @@ class HFTokenizer:
 
 
 def _add_guarded(backend: Backend, special: list[AddedToken]) -> dict[int, int]:
-    """Enter each special token once more with the guard in front. New id -> the token's own id."""
+    """Enter each special token once more with the guard in front. New id -> the token's own id.
+
+    Without single_word, which no chat model's special tokens have: what a template writes counts.
+    """
     backend.add_tokens(
         [
             AddedToken(
                 GUARD + token.content,
-                single_word=token.single_word,
                 lstrip=token.lstrip,
                 rstrip=token.rstrip,
                 normalized=token.normalized,

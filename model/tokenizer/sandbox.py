@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 MAX_SIZE = 16 * 1024 * 1024  # characters or items
 _WIDE = re.compile(r"%[^a-zA-Z%]*(\d{5}|\*)")
 

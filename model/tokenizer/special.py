@@ -37,7 +37,7 @@ class SpecialFinder:
         position = 0
         while self._first is not None and (candidate := self._first.search(text, position)):
             start = candidate.start()
-            length = self._length_at(text, start)
+            length = self.length_at(text, start)
             if length == 0:
                 position = start + 1
                 continue
@@ -45,9 +45,9 @@ class SpecialFinder:
             if mark is None or text[start - 1 : start] != mark:
                 yield Found(start, position, self.ids[text[start:position]])
 
-    def _length_at(self, text: str, start: int) -> int:
-        """Length of the longest special token that begins here; 0 if none does."""
-        for length in self._lengths[text[start]]:
+    def length_at(self, text: str, start: int) -> int:
+        """Length of the longest special token that begins at this place; 0 if none does."""
+        for length in self._lengths.get(text[start : start + 1], ()):
             if text[start : start + length] in self.ids:
                 return length
         return 0

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from model.tokenizer.base import TokenizerError
+from model.tokenizer.pieces import SPACE
 
 
 class PieceType(IntEnum):
@@ -98,7 +99,9 @@ def with_tokens(proto: bytes, size: int, tokens: Mapping[int, tuple[str, PieceTy
     data = _retyped(proto, retyped) if retyped else proto
     for token_id in range(size, max(tokens) + 1):
         text, kind = tokens.get(token_id, (f"<gap {token_id}>", PieceType.UNUSED))
-        data += b"".join(_vocabulary([text.replace(" ", "▁")], [0.0], [kind]))
+        if kind is PieceType.USER_DEFINED:
+            text = text.replace(" ", SPACE)  # it is matched in text whose spaces are escaped
+        data += b"".join(_vocabulary([text], [0.0], [kind]))
     return data
 
 
