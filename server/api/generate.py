@@ -5,6 +5,7 @@ Knows when headers may go out and that clients leave; the words of an answer are
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -58,7 +59,7 @@ def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | Se
 
 async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: str) -> tuple[Job, Submission]:
     body = await read_body(request)
-    job_id = prefix + request.state.request_id
+    job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()))
     return job, serving.service.submit(job.requests)
 
@@ -86,7 +87,7 @@ class _Run:
         finally:
             watch.cancel()
             self._answer.close(self._outcome)
-            self._request.state.note = f"{self._answer.summary()}, {self._outcome}"
+            self._request.state.note = f"{self._answer.job.id} {self._answer.summary()}, {self._outcome}"
 
     async def _cancel_when_gone(self) -> None:
         while (await self._request.receive())["type"] != "http.disconnect":

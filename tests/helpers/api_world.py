@@ -1,0 +1,174 @@
+"""The API over an engine that plays what a test wrote down. Real text, real submissions, real figures."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from fastapi import FastAPI
+
+from model.tokenizer.base import Tokenizer
+from server.api.serving import SamplingDefaults, ServedModel, Serving
+from server.app import create_app
+from server.engine.errors import ServiceError
+from server.engine.inflight import InFlight
+from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
+from server.engine.submission import Submission
+from server.engine.wire import Ready
+from server.metrics import Metrics
+from tests.helpers.tiny_text import TinyTokenizer, ids_of, tiny_template
+
+READY = Ready(
+    cache_tokens=400,
+    cache_bytes=2**20,
+    max_model_len=200,
+    device="cpu",
+    backend="torch",
+    dtype="float32",
+    kv_cache_dtype="float32",
+    threads=1,
+    bit_exact=False,
+    load_seconds=0.1,
+)
+
+# One step of a play: events of any of the requests, a death, or a wait until the test lets it go on.
+Step = Sequence[TokenEvent] | ServiceError | asyncio.Event
+Play = Callable[[Sequence[Request]], Iterable[Step]]
+
+
+def events_of(
+    request: Request,
+    tokens: Sequence[int],
+    *,
+    finish: FinishReason = "length",
+    per_step: int = 1,
+    cached: int = 0,
+) -> list[list[TokenEvent]]:
+    """The steps that bring `tokens` to one request. Logprobs, if asked for, say which token it is: -token / 1000."""
+    steps = []
+    for at in range(0, len(tokens), per_step):
+        part = tuple(tokens[at : at + per_step])
+        last = at + per_step >= len(tokens)
+        event = TokenEvent(
+            request.id,
+            tokens=part,
+            logprobs=tuple(scored(token, request.params.num_logprobs) for token in part)
+            if request.params.num_logprobs is not None
+            else (),
+            finish=finish if last else None,
+            cached_tokens=cached,
+            queue_seconds=0.25,
+        )
+        steps.append([event])
+    return steps
+
+
+def scored(token: int, num_top: int) -> TokenLogprob:
+    """A token's logprob, and so many alternatives: the token itself and its successors."""
+    top = tuple(token + k for k in range(num_top))
+    return TokenLogprob(-token / 1000, top, tuple(-i / 1000 for i in top))
+
+
+def says(*parts: str | int, finish: FinishReason = "stop", per_step: int = 1, cached: int = 0) -> Play:
+    """Every request gets this, cut at its max_tokens; then "length". The stop token is <eos>."""
+
+    def play(requests: Sequence[Request]) -> Iterable[Step]:
+        ids = list(ids_of(*parts)) + ([257] if finish == "stop" else [])
+        lines = []
+        for request in requests:
+            cut = ids[: request.max_tokens]
+            how = finish if len(cut) == len(ids) else "length"
+            lines.append(events_of(request, cut, finish=how, per_step=per_step, cached=cached))
+        for step in range(max(map(len, lines))):
+            yield [event for line in lines if step < len(line) for event in line[step]]
+
+    return play
+
+
+@dataclass
+class FakeService:
+    """Plays `play` to every submission, one step per turn of the event loop."""
+
+    play: Play = field(default_factory=lambda: says("Hello"))
+    info: Ready | None = READY
+    state: str = "ready"
+    reason: str = "ready"
+    refuse: ServiceError | None = None
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.submitted: list[Request] = []
+        self.cancelled: list[str] = []
+        self.in_flight = InFlight(
+            running_limit=8,
+            waiting_limit=100,
+            on_cancel=self.cancelled.extend,
+            on_discard=self.metrics.discarded,
+            clock=count().__next__,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "ready"
+
+    def submit(self, requests: Sequence[Request]) -> Submission:
+        if self.refuse:
+            raise self.refuse
+        self.in_flight.check_room(len(requests))
+        self.submitted += requests
+        submission = self.in_flight.add(requests)
+        task = asyncio.ensure_future(self._run(requests))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return submission
+
+    async def _run(self, requests: Sequence[Request]) -> None:
+        for step in self.play(requests):
+            for _ in range(3):  # a step takes a moment: whoever waits gets its turn
+                await asyncio.sleep(0)
+            if isinstance(step, ServiceError):
+                self.in_flight.fail_all(step)
+                return
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+                continue
+            for event in step:
+                self.in_flight.take(event)
+
+
+@dataclass
+class World:
+    """An application and what is behind it."""
+
+    service: FakeService
+    serving: Serving
+    app: FastAPI
+
+    def figure(self, name: str, **labels: str) -> float:
+        """The value of one of Prometheus' samples; 0 when there is none yet."""
+        return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def make_world(
+    play: Play | None = None,
+    *,
+    keys: Sequence[str] = (),
+    tokenizer: Tokenizer | None = None,
+    chats: bool = True,
+    defaults: SamplingDefaults | None = None,
+    ping_s: float = 60.0,
+    max_sequences: int = 16,
+) -> World:
+    """The whole API over a FakeService."""
+    service = FakeService(play) if play else FakeService()
+    model = ServedModel(
+        id="tiny",
+        created=1_700_000_000,
+        tokenizer=tokenizer or TinyTokenizer(),
+        template=tiny_template() if chats else None,
+        eos_ids=frozenset({257, 259}),
+        defaults=defaults or SamplingDefaults(),
+    )
+    serving = Serving(model=model, service=service, metrics=service.metrics, max_sequences=max_sequences, ping_s=ping_s)
+    return World(service, serving, create_app(serving, keys=keys))
