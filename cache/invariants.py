@@ -121,6 +121,7 @@ def _check_sequence(tree: PrefixTree, seq: LiveSequence, *, prefix_cache: bool) 
         assert node.computed, f"owns an uncomputed node at depth {node.depth}"
     for node in path.promised:
         assert node.promised_by is path, f"the promise at depth {node.depth} is somebody else's"
+    assert len({len(table) for table in seq.tables}) == 1, f"tables of {[len(table) for table in seq.tables]} blocks"
     for group, window in enumerate(tree.windows):
         table = seq.tables[group]
         first = 0 if window is None else first_visible(seq.num_computed, window, size)

@@ -67,6 +67,7 @@ class CacheManager:
         self.max_chunk = max_chunk
         self.prefix_cache = prefix_cache
         self._windows = windows
+        self._windowed = tuple((g, window) for g, window in enumerate(windows) if window is not None)
         self._allocators = tuple(BlockAllocator(count) for count in num_blocks)
         self._tree = PrefixTree(windows, self._allocators, block_size)
         self._live: set[CacheSequence] = set()
@@ -108,10 +109,8 @@ class CacheManager:
 
     def can_reserve(self, seq: CacheSequence, num_tokens: int) -> bool:
         """Whether reserve would succeed now."""
-        return all(
-            self._num_missing(seq, group, num_tokens) <= allocator.num_free + allocator.num_cached
-            for group, allocator in enumerate(self._allocators)
-        )
+        missing = self._num_missing(seq, num_tokens)
+        return not missing or all(missing <= a.num_free + a.num_cached for a in self._allocators)
 
     def can_hold(self, needs: Iterable[tuple[CacheSequence, int]]) -> bool:
         """Whether these sequences could all get that many more tokens each, however many steps that takes.
@@ -131,15 +130,16 @@ class CacheManager:
         On success the sequence also promises those full blocks of its prompt that nobody has promised yet.
         """
         assert 1 <= num_tokens <= self.max_chunk, f"a chunk has 1..{self.max_chunk} tokens, got {num_tokens}"
-        if not self.can_reserve(seq, num_tokens):
-            return False
-        for group, allocator in enumerate(self._allocators):
-            table = seq.tables[group]
-            for _ in range(self._num_missing(seq, group, num_tokens)):
-                if not allocator.num_free:
-                    self._tree.evict(group)
-                table.append(allocator.take())
-        if self.prefix_cache:
+        missing = self._num_missing(seq, num_tokens)
+        if missing:
+            if not self.can_reserve(seq, num_tokens):
+                return False
+            for group, (table, allocator) in enumerate(zip(seq.tables, self._allocators, strict=True)):
+                for _ in range(missing):
+                    if not allocator.num_free:
+                        self._tree.evict(group)
+                    table.append(allocator.take())
+        if self.prefix_cache and seq.num_computed < seq.num_prompt:
             self._tree.promise(seq.path, seq.tokens, seq.num_prompt)
         return True
 
@@ -147,9 +147,8 @@ class CacheManager:
         """The step has computed the next num_tokens positions: full blocks enter the tree, windows give back."""
         seq.num_computed += num_tokens
         assert seq.num_computed <= len(seq.tokens), f"{seq.num_computed} computed of {len(seq.tokens)} tokens"
-        for table in seq.tables:
-            room = len(table) * self.block_size
-            assert seq.num_computed <= room, f"{seq.num_computed} tokens committed, room for {room} reserved"
+        room = len(seq.tables[0]) * self.block_size
+        assert seq.num_computed <= room, f"{seq.num_computed} tokens committed, room for {room} reserved"
         if self.prefix_cache:
             self._enter_full_blocks(seq)
         self._give_back(seq)
@@ -164,13 +163,10 @@ class CacheManager:
         self._tree.withdraw(seq.path)
         suspects = [(g, block) for g, table in enumerate(seq.tables) for block in table if discard and block]
         freed = [(g, block) for g, block in suspects if not self._allocators[g].is_kept(block)]
-        for index in reversed(range(max(len(table) for table in seq.tables))):
-            node = seq.path.nodes[index] if index < len(seq.path.nodes) else None
-            for group, table in enumerate(seq.tables):
-                if index < len(table) and table[index] != NULL_BLOCK:
-                    self._tree.let_go(node, group, table[index])
-            if node is not None:
-                freed += self._tree.step_back(seq.path)
+        for group, table in enumerate(seq.tables):
+            self._tree.let_go_all(seq.path, group, table)
+        while seq.path.nodes:
+            freed += self._tree.step_back(seq.path)
         for table in seq.tables:
             table.clear()
         if discard:
@@ -202,21 +198,17 @@ class CacheManager:
 
     def _take(self, seq: CacheSequence, nodes: Sequence[Node], num_computed: int) -> None:
         """Own these next nodes, and in windowed groups those of their blocks that the next token sees."""
+        start = len(seq.path.nodes)
         for node in nodes:
-            index = len(seq.path.nodes)
             self._tree.own(seq.path, node)
-            for group, window in enumerate(self._windows):
-                visible = window is None or index >= first_visible(num_computed, window, self.block_size)
-                self._put(seq, group, index, self._tree.hold(node, group) if visible else NULL_BLOCK)
-
-    def _put(self, seq: CacheSequence, group: int, index: int, block: int) -> None:
-        """Set a table entry; a block that was reserved there goes back."""
-        table = seq.tables[group]
-        if index == len(table):
-            table.append(block)
-            return
-        self._tree.let_go(None, group, table[index])
-        table[index] = block
+        for group, window in enumerate(self._windows):
+            first = 0 if window is None else first_visible(num_computed, window, self.block_size) - start
+            table = seq.tables[group]
+            for block in table[start : start + len(nodes)]:
+                self._tree.let_go(None, group, block)  # it was reserved to compute these nodes
+            table[start : start + len(nodes)] = [
+                self._tree.hold(node, group) if index >= first else NULL_BLOCK for index, node in enumerate(nodes)
+            ]
 
     def _enter_full_blocks(self, seq: CacheSequence) -> None:
         for index in range(len(seq.path.nodes), seq.num_computed // self.block_size):
@@ -226,22 +218,22 @@ class CacheManager:
 
     def _give_back(self, seq: CacheSequence) -> None:
         """Let go of the blocks that lie wholly outside the window of the next token."""
-        for group, window in enumerate(self._windows):
-            if window is None:
-                continue
+        for group, window in self._windowed:
             first = first_visible(seq.num_computed, window, self.block_size)
+            if first <= seq.num_returned[group]:
+                continue
             table = seq.tables[group]
             for index in range(seq.num_returned[group], first):
-                node = seq.path.nodes[index] if self.prefix_cache else None
                 if table[index] != NULL_BLOCK:
+                    node = seq.path.nodes[index] if self.prefix_cache else None
                     self._tree.let_go(node, group, table[index])
                     table[index] = NULL_BLOCK
-            seq.num_returned[group] = max(first, seq.num_returned[group])
+            seq.num_returned[group] = first
 
-    def _num_missing(self, seq: CacheSequence, group: int, num_tokens: int) -> int:
-        """How many more blocks of this group the next num_tokens positions need."""
+    def _num_missing(self, seq: CacheSequence, num_tokens: int) -> int:
+        """How many more blocks, of each group, the next num_tokens positions need. All tables are equally long."""
         needed = -(-(seq.num_computed + num_tokens) // self.block_size)
-        return max(0, needed - len(seq.tables[group]))
+        return max(0, needed - len(seq.tables[0]))
 
     def _most_blocks(self, window: int | None, num_tokens: int) -> int:
         """Blocks of one group that a sequence of so many tokens holds at its worst moment."""

@@ -56,21 +56,14 @@ class PrefixTree:
         Going on at depth d needs, of each windowed group, every block that the token at d * block_size can see. What
         lies above the path's tip the sequence holds itself.
         """
-        node, found, usable = path.tip, list[Node](), 0
-        last_gap = [-1] * len(self.windows)  # per group, index of the deepest block that is not there
+        node, found = path.tip, list[Node]()
         for index in range(len(path.nodes), max_depth):
             child = node.children.get(self._key(tokens, index))
             if child is None or not child.computed:
                 break
             node = child
             found.append(node)
-            for group, _ in self._windowed:
-                if node.blocks[group] == NULL_BLOCK:
-                    last_gap[group] = index
-            position = (index + 1) * self.block_size
-            if all(last_gap[g] < first_visible(position, window, self.block_size) for g, window in self._windowed):
-                usable = len(found)
-        return found[:usable]
+        return found[: self._num_usable(found, len(path.nodes))]
 
     def own(self, path: Path, node: Node) -> None:
         """The path's tip moves to this child of it. The caller sees to the blocks."""
@@ -141,6 +134,13 @@ class PrefixTree:
             assert node is not None, f"block {block} is kept, but not by a node of this sequence"
             assert node.blocks[group] == block, f"block {block} is kept, but its node has {node.blocks[group]}"
             self.idle[group][node] = None
+
+    def let_go_all(self, path: Path, group: int, table: Sequence[int]) -> None:
+        """One owner less for every block of a table, deepest first."""
+        nodes = path.nodes
+        for index in range(len(table) - 1, -1, -1):
+            if table[index] != NULL_BLOCK:
+                self.let_go(nodes[index] if index < len(nodes) else None, group, table[index])
 
     def step_back(self, path: Path) -> list[tuple[int, int]]:
         """The path's tip moves up to its parent. The caller has let go of the blocks.
@@ -219,6 +219,22 @@ class PrefixTree:
         return freed
 
     # -- inside
+
+    def _num_usable(self, nodes: Sequence[Node], num_above: int) -> int:
+        """How many of these nodes, which lie below num_above others, lead to a place where a sequence could go on."""
+        num, gap = len(nodes), self._last_gap(nodes, num_above, len(nodes))
+        while gap < num:  # whatever ends behind the gap needs the missing block too
+            num, gap = gap, self._last_gap(nodes, num_above, gap)
+        return num
+
+    def _last_gap(self, nodes: Sequence[Node], num_above: int, num: int) -> int:
+        """Index of a node among nodes[:num] without a block that the next token sees; num if there is none."""
+        for group, window in self._windowed:
+            first = first_visible((num_above + num) * self.block_size, window, self.block_size) - num_above
+            for index in range(num - 1, max(first, 0) - 1, -1):
+                if nodes[index].blocks[group] == NULL_BLOCK:
+                    return index
+        return num
 
     def _key(self, tokens: Sequence[int], index: int) -> Tokens:
         return tuple(tokens[index * self.block_size : (index + 1) * self.block_size])

@@ -62,8 +62,7 @@ def after_step(world: World, rng: random.Random, chunks: list[tuple[Live, int]])
 
 
 @pytest.mark.parametrize("shape", [pytest.param(param.values, id=param.id) for param in SHAPES])
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize(("seed", "prefix_cache"), [(0, True), (1, True), (2, True), (3, True), (4, False)])
 def test_attention_reads_what_it_should_in_any_order_of_calls(
     shape: tuple[list[int | None], list[int], int, int], seed: int, prefix_cache: bool
 ) -> None:
@@ -107,7 +106,7 @@ def test_what_a_failed_sequence_computed_is_never_found_again(
 
 
 @pytest.mark.parametrize("shape", [pytest.param(param.values, id=param.id) for param in SHAPES])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_something_can_always_go_on(shape: tuple[list[int | None], list[int], int, int], seed: int) -> None:
     """A scheduler that respects waiting and preempts the youngest finishes everything: law 5 as far as blocks go."""
     rng = random.Random(f"go on {seed}")

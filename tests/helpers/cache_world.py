@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from cache.groups import group_layers
 from cache.manager import CacheManager, CacheSequence
 from cache.node import Node
-from cache.prefix import first_visible
 
 Root = tuple[str, str]
 
@@ -142,8 +141,8 @@ class World:
             needed = [
                 node.blocks[group]
                 for group, window in enumerate(self.windows)
-                for node in path[0 if window is None else first_visible(depth * size, window, size) :]
-                if node is not None
+                for index, node in enumerate(path)
+                if node is not None and (window is None or (index + 1) * size - 1 > depth * size - window)
             ]
             if all(needed):
                 best = depth * size
