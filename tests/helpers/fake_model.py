@@ -2,7 +2,7 @@
 
 Its "keys and values" are a position and a hash chained over all tokens up to there, kept in blocks like the real ones.
 Its logits are a hash of everything that the block tables lead to, so one wrong, stale, missing or misplaced block
-changes the answer, and a number that is not finite anywhere in a block that is read spoils them, as in real products.
+changes the answer, and a number that is not finite anywhere in a block that is read makes it fail, as in real products.
 `solo_logits` computes the same from the tokens alone, without any cache.
 """
 
@@ -20,7 +20,8 @@ MASK = (1 << 64) - 1
 SEED = 0x243F6A8885A308D3
 VOCAB = 13
 RAISES = 1001  # a prompt with this token makes the model raise
-NOT_FINITE = 1002  # a prompt with this one makes its logits NaN
+NOT_FINITE = 1002  # a prompt with this one leaves NaN in the cache, and then makes the model raise
+BAD_LOGITS = 1003  # a prompt with this one makes its logits NaN
 
 
 class FakeFault(RuntimeError):
@@ -56,7 +57,7 @@ def solo_logits(tokens: Sequence[int], windows: Sequence[int | None]) -> Tensor:
     hashes = np.array(states, dtype=np.uint64)
     firsts = [0 if window is None else max(len(tokens) - window, 0) for window in windows]
     logits = logits_of([digest_of(hashes[first:], first) for first in firsts])
-    return torch.full_like(logits, torch.nan) if NOT_FINITE in tokens else logits
+    return torch.full_like(logits, torch.nan) if BAD_LOGITS in tokens else logits
 
 
 class FakeRunner:
@@ -79,58 +80,65 @@ class FakeRunner:
         self.positions = [np.full(n * block_size, -1, dtype=np.int64) for n in num_blocks]
         self.hashes = [np.zeros(n * block_size, dtype=np.uint64) for n in num_blocks]
         self.not_finite = [np.zeros(n * block_size, dtype=bool) for n in num_blocks]
-        self.num_computed = 0  # tokens, over all calls
+        self.bad_logits = [np.zeros(n * block_size, dtype=bool) for n in num_blocks]
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         """Logits (L, VOCAB) of the last position of each chunk that asks for it."""
         self.on_step(chunks)
-        rows = []
         for chunk in chunks:
             assert chunk.num_logits in (0, 1)
             assert len(chunk.tokens) >= 1
             self._write(chunk)
-            if chunk.num_logits:
-                rows.append(self._logits(chunk))
+        rows = [self._logits(chunk) for chunk in chunks if self._is_finite(chunk) and chunk.num_logits]
         return torch.stack(rows) if rows else torch.empty(0, VOCAB, dtype=torch.float64)
+
+    def _is_finite(self, chunk: Chunk) -> bool:
+        """Whether nothing in the blocks that it reads is NaN; also where a mask lies over it, 0 times NaN is NaN."""
+        end = chunk.start + len(chunk.tokens)
+        for group, window in enumerate(self.windows):
+            slots = self._slots(chunk, group, 0 if window is None else max(end - window, 0), end)
+            if self.not_finite[group].reshape(-1, self.block_size)[slots // self.block_size].any():
+                raise FloatingPointError("hidden states are not finite")
+        return True
 
     def clear(self, group: int, blocks: Sequence[int]) -> None:
         """What `KVPool.clear` does."""
         for block in blocks:
             here = slice(block * self.block_size, (block + 1) * self.block_size)
-            self.positions[group][here], self.hashes[group][here], self.not_finite[group][here] = -1, 0, False
+            self.positions[group][here], self.hashes[group][here] = -1, 0
+            self.not_finite[group][here] = self.bad_logits[group][here] = False
 
     def _write(self, chunk: Chunk) -> None:
         end = chunk.start + len(chunk.tokens)
-        self.num_computed += len(chunk.tokens)
-        state, spoilt = SEED, False
+        state = SEED
         if chunk.start:
             before = self._slots(chunk, 0, chunk.start - 1, chunk.start)[0]
             assert self.positions[0][before] == chunk.start - 1, f"position {chunk.start - 1} is not where it should be"
-            state, spoilt = int(self.hashes[0][before]), bool(self.not_finite[0][before])
+            state = int(self.hashes[0][before])
         states = []
         for token in chunk.tokens:
             if token == RAISES:
                 raise FakeFault("this token can't be computed")
             state = chain(state, token)
-            spoilt = spoilt or token == NOT_FINITE
-            states.append((state, spoilt))
+            states.append(state)
         for group in range(len(self.windows)):
             slots = self._slots(chunk, group, chunk.start, end)
             self.positions[group][slots] = np.arange(chunk.start, end)
-            self.hashes[group][slots] = [state for state, _ in states]
-            self.not_finite[group][slots] = [spoilt for _, spoilt in states]
+            self.hashes[group][slots] = states
+            self.not_finite[group][slots] = [token == NOT_FINITE for token in chunk.tokens]
+            self.bad_logits[group][slots] = [token == BAD_LOGITS for token in chunk.tokens]
 
     def _logits(self, chunk: Chunk) -> Tensor:
         end = chunk.start + len(chunk.tokens)
-        digests, spoilt = [], False
+        digests, bad = [], False
         for group, window in enumerate(self.windows):
             first = 0 if window is None else max(end - window, 0)
             slots = self._slots(chunk, group, first, end)
             assert (self.positions[group][slots] == np.arange(first, end)).all(), f"group {group} reads a wrong block"
             digests.append(digest_of(self.hashes[group][slots], first))
-            spoilt = spoilt or bool(self.not_finite[group].reshape(-1, self.block_size)[slots // self.block_size].any())
+            bad = bad or bool(self.bad_logits[group][slots].any())
         logits = logits_of(digests)
-        return torch.full_like(logits, torch.nan) if spoilt else logits
+        return torch.full_like(logits, torch.nan) if bad else logits
 
     def _slots(self, chunk: Chunk, group: int, first: int, end: int) -> NDArray[np.int64]:
         """Where the table leads for positions first..end-1; the null block is no place to read from or write to."""

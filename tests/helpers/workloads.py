@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from model.sampling_params import SamplingParams
 from server.engine.request import Request
 
@@ -97,6 +99,21 @@ def make_requests(
                 )
             )
     return requests[:count]
+
+
+SHAPES = ((40, 24), (8, 56), (8, 56), (60, 4))  # (longest prompt, most new tokens): balanced, growing, reading
+
+
+def poison(rng: Random, requests: Sequence[Request], tokens: Sequence[int], *, share: float) -> list[Request]:
+    """Put one of these tokens somewhere into the prompts of a share of the requests."""
+    poisoned = []
+    for request in requests:
+        if rng.random() < share:
+            place = rng.randrange(len(request.prompt))
+            prompt = (*request.prompt[:place], rng.choice(tokens), *request.prompt[place + 1 :])
+            request = msgspec.structs.replace(request, prompt=prompt)
+        poisoned.append(request)
+    return poisoned
 
 
 def scatter(rng: Random, requests: Sequence[Request], *, over: int, cancel_share: float = 0.0) -> Script:

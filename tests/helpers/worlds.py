@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from cache.groups import KVGroup
@@ -36,6 +37,21 @@ class Setting:
     max_num_batched_tokens: int = 32
     prefix_cache: bool = True
     target_inter_token_s: float = 0.1
+
+
+def random_setting(rng: Random, *, longest: int) -> Setting:
+    """Small in all the ways that hurt: few blocks (but enough for one sequence of `longest` tokens), small steps."""
+    block_size = rng.choice([2, 4, 8])
+    windows = rng.choice([(None,), (None,), (None, 5), (None, 3, 9)])
+    enough = -(-longest // block_size)
+    return Setting(
+        windows=windows,
+        num_blocks=tuple(enough + rng.choice([0, 1, enough // 2, 2 * enough, 3 * enough]) for _ in windows),
+        block_size=block_size,
+        max_num_seqs=rng.choice([1, 3, 8, 16, 16]),
+        max_num_batched_tokens=rng.choice([1, 5, 17, 64, 64]),
+        prefix_cache=rng.random() < 0.8,
+    )
 
 
 @dataclass
@@ -126,6 +142,7 @@ def make_world(
     setting: Setting = Setting(),
     *,
     runner: Any = None,
+    clear: Callable[[int, Sequence[int]], None] | None = None,
     sampler: Any = None,
     cost: Callable[[Sequence[Chunk]], float] = lambda chunks: 0.001,
 ) -> World:
@@ -149,7 +166,7 @@ def make_world(
             target_inter_token_s=setting.target_inter_token_s,
         ),
         block_bytes=[1024] * len(setting.windows),
-        clear=runner.clear,
+        clear=clear or runner.clear,
         clock=clock,
     )
     return World(setting, manager, engine, runner, clock)

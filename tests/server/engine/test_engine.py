@@ -11,7 +11,7 @@ from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.sampling_params import SamplingParams
 from server.engine.request import GroupStats, Request
-from tests.helpers.fake_model import NOT_FINITE, RAISES, FakeRunner, QuickSampler
+from tests.helpers.fake_model import BAD_LOGITS, NOT_FINITE, RAISES, FakeRunner, QuickSampler
 from tests.helpers.workloads import Script
 from tests.helpers.worlds import Setting, World, make_world, solo
 
@@ -255,11 +255,15 @@ def test_a_fault_in_a_late_piece_of_a_prompt_discards_the_early_ones() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 2, 5])
-def test_logits_that_are_not_finite_end_the_request_and_nobody_else(place: int) -> None:
+@pytest.mark.parametrize(
+    ("token", "error"), [(BAD_LOGITS, "the model's logits are not finite"), (NOT_FINITE, "hidden")]
+)
+def test_numbers_that_are_not_finite_end_the_request_and_nobody_else(place: int, token: int, error: str) -> None:
     world = make_world()
-    bad = make_request("bad", [2, 1, NOT_FINITE, 1, 0, 2, 2])
+    bad = make_request("bad", [2, 1, token, 1, 0, 2, 2])
     world.run([*GOOD[:place], bad, *GOOD[place:]])
-    assert (world.answers["bad"].finish, world.answers["bad"].error) == ("error", "the model's logits are not finite")
+    assert world.answers["bad"].finish == "error"
+    assert error in str(world.answers["bad"].error)
     expect_good_unharmed(world)
 
 

@@ -1,4 +1,4 @@
-"""Who gets what in a step: decodes first, prompts by order of arrival, admission by room, preemption of the youngest."""
+"""Who gets what in a step: decodes first, prompts by arrival, admission by room, preemption of the youngest."""
 
 from itertools import count
 

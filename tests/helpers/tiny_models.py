@@ -1,0 +1,83 @@
+"""Tiny random float64 decoders, exact enough that company never changes a token, with the real cache around them."""
+
+from collections.abc import Sequence
+
+import torch
+
+from cache.groups import group_layers
+from cache.pool import KVPool
+from model.attention.reference import TorchAttention
+from model.building import build_decoder
+from model.config import ModelConfig, RopeConfig
+from model.decoder import Decoder
+from model.families.registry import weight_shapes
+from model.runner import ModelRunner
+from model.sampling import Sampler
+from server.engine.request import Request
+from tests.helpers.worlds import Answer, Setting, World, make_world
+
+VOCAB = 24
+
+
+def tiny_config(windows: Sequence[int | None]) -> ModelConfig:
+    """A Llama where every layer sees everything, else something like Gemma 3."""
+    windowed = any(window is not None for window in windows)
+    return ModelConfig(
+        family="gemma3" if windowed else "llama",
+        vocab_size=VOCAB,
+        hidden_size=16,
+        intermediate_size=24,
+        num_layers=len(windows),
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=6,
+        context_length=256,
+        norm_eps=1e-6,
+        rope=RopeConfig(base=10_000.0),
+        tie_embeddings=windowed,
+        activation="gelu_tanh" if windowed else "silu",
+        norm_offset=1.0 if windowed else 0.0,
+        sandwich_norm=windowed,
+        qk_norm=windowed,
+        embedding_scale=4.0 if windowed else 1.0,
+        local_rope=RopeConfig(base=100.0) if windowed else None,
+        windows=tuple(windows),
+    )
+
+
+def tiny_decoder(windows: Sequence[int | None], *, seed: int = 0) -> Decoder:
+    """Random weights, large enough that the answer depends on all of the prompt."""
+    config = tiny_config(windows)
+    generator = torch.Generator().manual_seed(seed)
+    return build_decoder(
+        config,
+        {
+            name: torch.randn(shape, generator=generator, dtype=torch.float64) * (0.5 if len(shape) > 1 else 0.2)
+            + (1.0 if len(shape) == 1 and not config.norm_offset else 0.0)
+            for name, shape in weight_shapes(config).items()
+        },
+    )
+
+
+def make_real_world(decoder: Decoder, setting: Setting) -> World:
+    """The engine over a decoder, a pool and the real sampler. The setting's windows are those of its KV groups."""
+    config = decoder.config
+    groups = group_layers(config.windows)
+    assert tuple(group.window for group in groups) == setting.windows
+    pool = KVPool(
+        groups,
+        [n + 1 for n in setting.num_blocks],
+        block_size=setting.block_size,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        dtype=decoder.dtype,
+    )
+    runner = ModelRunner(decoder, pool, TorchAttention(), torch.device("cpu"))
+    return make_world(setting, runner=runner, clear=pool.clear, sampler=Sampler())
+
+
+def alone(decoder: Decoder, request: Request) -> Answer:
+    """What a request gets with plenty of everything and nobody else: its prompt in one chunk, nothing cached."""
+    windows = tuple(group.window for group in group_layers(decoder.config.windows))
+    setting = Setting(windows, (80,) * len(windows), max_num_seqs=1, max_num_batched_tokens=256, prefix_cache=False)
+    return make_real_world(decoder, setting).run([request])[request.id]

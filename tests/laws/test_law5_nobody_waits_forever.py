@@ -1,0 +1,88 @@
+"""Law 5 in the engine: every request ends within a bound that follows from the work itself, in order of arrival."""
+
+from random import Random
+
+import pytest
+
+from model.sampling_params import SamplingParams
+from server.engine.request import Request
+from tests.helpers.workloads import SHAPES, Script, make_requests, scatter
+from tests.helpers.worlds import Setting, make_world, random_setting
+
+
+def most_steps(script: Script) -> int:
+    """Every step moves the oldest on by a token, and once it is the oldest nobody can throw it back. A step more each
+    to be let in, and one in which whoever computes blocks for it is thrown out instead."""
+    return script.last + sum(len(each.prompt) + each.max_tokens + 2 for each in script.requests)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_every_request_ends_within_the_steps_that_its_tokens_take(first: int) -> None:
+    for seed in range(5000 + first, 5000 + first + 20):
+        rng = Random(seed)
+        longest, most_new = rng.choice(SHAPES)
+        setting = random_setting(rng, longest=longest + most_new)
+        requests = make_requests(
+            rng, rng.randint(3, 30), block_size=setting.block_size, longest=longest, most_new=most_new
+        )
+        script = scatter(rng, requests, over=30, cancel_share=rng.choice([0.0, 0.2]))
+        answers = make_world(setting).play(script, most_steps=most_steps(script), check=False)
+        assert {each.finish for each in answers.values()} <= {"stop", "length", "cancelled"}
+
+
+def greedy(name: str, prompt: int, max_tokens: int, *, seed: int = 0) -> Request:
+    rng = Random(seed or name)
+    return Request(name, tuple(rng.randrange(3) for _ in range(prompt)), max_tokens, SamplingParams(temperature=0.0))
+
+
+def test_a_big_request_is_not_starved_by_a_flood_of_small_ones() -> None:
+    world = make_world(Setting(num_blocks=(20,), max_num_seqs=8, prefix_cache=False))
+    world.engine.submit([greedy(f"before{i}", 8, 12) for i in range(6)])
+    world.step()
+    world.engine.submit([greedy("big", 60, 20)])
+    for number in range(200):
+        world.engine.submit([greedy(f"after{number}", 4, 4)])
+        world.step()
+        if "big" in world.answers:
+            break
+        assert not any(name.startswith("after") for name in world.answers), "a late-comer overtook it"
+    assert world.answers["big"].finish is None
+    assert number < 60
+    world.play(Script())
+    assert world.answers["big"].preemptions == 0
+
+
+def test_requests_are_let_in_in_order_of_arrival() -> None:
+    for seed in range(20):
+        rng = Random(seed)
+        setting = random_setting(rng, longest=64)
+        requests = make_requests(rng, 15, block_size=setting.block_size)
+        world = make_world(setting)
+        world.run(requests)
+        heard_of = list(world.answers)  # in order of each one's first event
+        waits = [world.answers[each.id].queue_seconds for each in requests if not world.answers[each.id].preemptions]
+        assert waits == sorted(waits)
+        assert sorted(heard_of) == sorted(each.id for each in requests)
+
+
+def test_two_that_need_the_whole_cache_take_turns_and_both_end() -> None:
+    """The worst case for thrashing: each alone fits exactly."""
+    requests = [greedy(f"{i}", 4, 37) for i in range(3)]
+    world = make_world(Setting(num_blocks=(10,), prefix_cache=False))
+    script = Script({0: requests})
+    answers = world.play(script, most_steps=most_steps(script))
+    assert all(len(each.tokens) == 37 for each in answers.values())
+    assert sum(each.preemptions for each in answers.values()) <= 6, "nobody is let in only to be thrown out again"
+
+
+def test_what_can_never_fit_is_refused_and_the_line_goes_on() -> None:
+    requests = [greedy("a", 10, 5), greedy("never", 50, 5), greedy("b", 10, 5), greedy("never either", 1, 60)]
+    answers = make_world(Setting(num_blocks=(10,))).run(requests)
+    assert [answers[each.id].finish for each in requests] == ["length", "error", "length", "error"]
+
+
+def test_a_tiny_step_budget_still_serves_prompts_beside_many_streams() -> None:
+    requests = [greedy(f"{i}", 1, 30) for i in range(7)] + [greedy("prompt", 25, 2)]
+    script = Script({0: requests[:7], 3: requests[7:]})
+    answers = make_world(Setting(max_num_batched_tokens=1)).play(script, most_steps=120)
+    assert answers["prompt"].finish == "length"
