@@ -63,7 +63,8 @@ def decode(stored: Stored) -> NDArray[Any]:
 
 
 def _decode_block_types(stored: Stored) -> NDArray[Any]:
-    values: NDArray[Any] = dequantize(stored.data, GGMLQuantizationType[stored.type])
+    with np.errstate(invalid="ignore", over="ignore"):  # damaged scales give NaN, which is then seen in the logits
+        values: NDArray[Any] = dequantize(stored.data, GGMLQuantizationType[stored.type])
     return values
 
 

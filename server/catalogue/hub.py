@@ -45,5 +45,6 @@ def hub_snapshot(reference: str) -> tuple[Path, str]:
             f"hf:{repo} is not in the local cache and the hub can't be reached (no network, or HF_HUB_OFFLINE is set)"
         ) from error
     except (HfHubHTTPError, OSError, ValueError) as error:
-        raise ModelUnavailable(f"hf:{repo} could not be fetched: {str(error).strip().splitlines()[0]}") from error
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ModelUnavailable(f"hf:{repo} could not be fetched: {reason}") from error
     return Path(path), repo

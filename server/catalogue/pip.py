@@ -59,11 +59,12 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _bytes_in(directory: Path) -> int:
-    """Size of everything below a directory, of which files may vanish while we look."""
+    """Size of everything below a directory. Files and folders may vanish while we look (os.walk passes over these)."""
     total = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size if path.is_file() else 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.stat(os.path.join(folder, name)).st_size
     return total
 
 
