@@ -60,7 +60,7 @@ class Wanted:
 def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedModel, limits: Limits) -> Job:
     """Raises RequestError with the value and the limit for whatever can't be done."""
     num_choices = body.n or 1
-    _check_together(body, len(wanted.prompts) * num_choices, limits)
+    _check_together(body, wanted, limits)
     for prompt in wanted.prompts:
         check_ids(prompt, wanted.param, model)
     lengths = [_answer_length(len(prompt), wanted, limits) for prompt in wanted.prompts]
@@ -86,10 +86,12 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
     )
 
 
-def _check_together(body: GenerationBody, num_sequences: int, limits: Limits) -> None:
+def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits) -> None:
+    num_sequences = len(wanted.prompts) * (body.n or 1)
     if num_sequences > limits.max_sequences:
         raise InvalidValue(
-            f"Prompts times n is {num_sequences} sequences; one request may have {limits.max_sequences}", param="n"
+            f"Prompts times n is {num_sequences} sequences; one request may have {limits.max_sequences}",
+            param="n" if len(wanted.prompts) <= limits.max_sequences else wanted.param,
         )
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options is only allowed when stream is true", param="stream_options")
