@@ -35,21 +35,29 @@ class Marker:
 
     def broken(self, value: Any, mark: str) -> Any:
         """The value with all its texts (keys too) marked inside."""
-        return _mapped(value, lambda text: self._marked(text, mark, offset=1))
+
+        def change(text: str) -> str:
+            text = self._ends_marked(text, mark)
+            # Breaking one may leave a shorter one whole within it, hence again until none is left.
+            while starts := [found.start + 1 for found in self._finder.find(text) if found.end - found.start > 1]:
+                text = _inserted(text, mark, starts)
+            return self._marked_before(text, mark)  # a single character cannot be broken
+
+        return _mapped(value, change)
 
     def prefixed(self, value: Any, mark: str) -> Any:
         """The value with all its texts (keys too) marked before."""
-        return _mapped(value, lambda text: self._marked(text, mark, offset=0))
+        return _mapped(value, lambda text: self._marked_before(self._ends_marked(text, mark), mark))
 
-    def _marked(self, text: str, mark: str, *, offset: int) -> str:
-        text = _inserted(text, mark, self._open_ends(text))
-        # Breaking one may leave a shorter one whole within it, hence again until none is left.
-        while starts := [found.start + offset for found in self._finder.find(text, mark=mark)]:
-            text = _inserted(text, mark, starts)
-        return text
+    def _marked_before(self, text: str, mark: str) -> str:
+        return _inserted(text, mark, [found.start for found in self._finder.find(text, mark=mark)])
+
+    def _ends_marked(self, text: str, mark: str) -> str:
+        """Two texts put together may make a special token, so its beginning at the end of one is marked."""
+        return _inserted(text, mark, self._open_ends(text))
 
     def _open_ends(self, text: str) -> list[int]:
-        """Where a beginning of a special token runs into the text's end: two texts put together may complete it."""
+        """Where a beginning of a special token runs into the text's end."""
         first = max(0, len(text) - self._longest)
         return [start for start in range(first, len(text)) if text[start:] in self._beginnings]
 

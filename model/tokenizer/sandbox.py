@@ -51,7 +51,7 @@ class _Bounds(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Call:
         self.generic_visit(node)
-        call = nodes.Call(nodes.EnvironmentAttribute("concat"), node.nodes, [], None, None)
+        call = nodes.Call(nodes.EnvironmentAttribute("tilde"), node.nodes, [], None, None)
         call.set_lineno(node.lineno)
         return call
 
@@ -90,7 +90,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if self._steps_left < 0:
             raise TooMuch(f"takes more than {MAX_STEPS} steps")
 
-    def concat(self, *parts: Any) -> str:
+    def tilde(self, *parts: Any) -> str:
         """The `~` operator."""
         return "".join(map(str, parts))
 

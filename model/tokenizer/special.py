@@ -48,8 +48,8 @@ class SpecialFinder:
     def length_at(self, text: str, start: int) -> int:
         """Length of the longest special token that begins at this place; 0 if none does."""
         for length in self._lengths.get(text[start : start + 1], ()):
-            if text[start : start + length] in self.ids:
-                return length
+            if (candidate := text[start : start + length]) in self.ids:  # near the end, a shorter one
+                return len(candidate)
         return 0
 
     def sections(self, text: str, *, mark: str | None = None) -> Iterator[str | int]:

@@ -5,7 +5,7 @@ at the same character, the one that starts earliest. The text ends before the ma
 the longest tail that could still become one is held back.
 
 One pass with an automaton over all strings at once (Aho and Corasick, Efficient string matching, 1975): constant work
-per character, whatever the strings.
+per character, whatever the strings, and per piece a copy of what is held back.
 """
 
 from collections import deque
