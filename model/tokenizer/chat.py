@@ -122,15 +122,21 @@ class ChatTemplate:
     def _run(self, template: Template, variables: Mapping[str, Any]) -> str:
         try:
             return self._sandbox.run(template, variables)
-        except Raised as error:
-            raise ChatTemplateError(f"the chat template refuses these messages: {error}") from error
-        except TooMuch as error:
-            raise ChatTemplateError(f"the chat template {error}") from error
-        except UndefinedError as error:
-            raise ChatTemplateError(f"the chat template needs what the messages lack: {error}") from error
         except Exception as error:  # a template is code: anything can come out of it
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise ChatTemplateError(f"the chat template fails on these messages: {reason}") from error
+            raise ChatTemplateError(f"the chat template {_blame(error)}{reason}") from error
+
+
+def _blame(error: Exception) -> str:
+    match error:
+        case Raised():
+            return "refuses these messages: "
+        case TooMuch():
+            return ""
+        case UndefinedError():
+            return "needs what the messages lack: "
+        case _:
+            return "fails on these messages: "
 
 
 def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
