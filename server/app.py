@@ -16,6 +16,7 @@ from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from model.checkpoint.source import open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
@@ -52,16 +53,17 @@ def open_model(path: Path, model_id: str) -> ServedModel:
     )
 
 
-def create_app(serving: Serving, *, keys: Sequence[str] = ()) -> FastAPI:
+ROOMS = (chat, completions, health, models, tokenize)
+
+
+def create_app(serving: Serving, *, keys: Sequence[str] = ()) -> ASGIApp:
     """The routes over `serving`. With keys, every path but liveness and readiness needs one of them."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for room in (chat, completions, health, models, tokenize):
-        app.include_router(room.router(serving))
-    install_handlers(app)
-    if keys:
-        app.add_middleware(RequireKey, keys=keys, metrics=serving.metrics)
-    app.add_middleware(RequestLog)
-    return app
+    routes = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for room in ROOMS:
+        routes.include_router(room.router(serving))
+    install_handlers(routes)
+    # outermost, so that the answers to our own faults have an id and a line, too
+    return RequestLog(RequireKey(routes, keys, serving.metrics) if keys else routes)
 
 
 class _Server(uvicorn.Server):
@@ -104,7 +106,7 @@ class Running:
             await asyncio.gather(starting, return_exceptions=True)
             await service.stop()
 
-    def _make_app(self, service: EngineService, model: ServedModel) -> FastAPI:
+    def _make_app(self, service: EngineService, model: ServedModel) -> ASGIApp:
         capacity = self._config.engine.max_num_seqs + self._config.max_waiting_requests
         serving = Serving(
             model=model,
@@ -115,7 +117,7 @@ class Running:
         )
         return create_app(serving, keys=self._keys)
 
-    async def _serve(self, app: FastAPI, starting: asyncio.Task[Ready], on_ready: Callable[[Ready], None]) -> None:
+    async def _serve(self, app: ASGIApp, starting: asyncio.Task[Ready], on_ready: Callable[[Ready], None]) -> None:
         """Answer from now on, with 503 until the engine is ready; return when uvicorn has been told to exit."""
         self._http = _make_server(app)
         serving = asyncio.create_task(self._http.serve(sockets=[self._listener]))
@@ -153,7 +155,7 @@ def _version() -> str:
         return "unknown"
 
 
-def _make_server(app: FastAPI) -> _Server:
+def _make_server(app: ASGIApp) -> _Server:
     config = uvicorn.Config(
         app,
         http="httptools",

@@ -45,9 +45,9 @@ class _Waiting:
 class Choice:
     """Text and figures of one sequence.
 
-    Worked example with the stop string "o w": the tokens "Hel", "lo", " wor" give the deltas "Hel", "l" and "" with finish
-    "stop", as "o" is held back until it is clear whether " w" follows. The token "lo" is part of the answer, as it began
-    before the end, and comes with the last delta. " wor" isn't, yet it counts: num_tokens is 3.
+    Worked example with the stop string "o w": the tokens "Hel", "lo", " wor" give the deltas "Hel", "l" and "" with
+    finish "stop", as "o" is held back until it is clear whether " w" follows. The token "lo" is part of the answer, as
+    it began before the end, and comes with the last delta. " wor" isn't, yet it counts: num_tokens is 3.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer, stops: StopMatcher) -> None:

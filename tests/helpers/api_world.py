@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
 from server.api.serving import SamplingDefaults, ServedModel, Serving
@@ -143,7 +143,7 @@ class World:
 
     service: FakeService
     serving: Serving
-    app: FastAPI
+    app: ASGIApp
 
     def figure(self, name: str, **labels: str) -> float:
         """The value of one of Prometheus' samples; 0 when there is none yet."""

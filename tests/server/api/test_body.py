@@ -79,9 +79,7 @@ def test_finding_a_repeated_key_takes_one_pass() -> None:
 
 
 async def test_a_body_over_the_limit_is_refused_by_its_declared_length_before_it_is_read() -> None:
-    sent = Call(
-        make_world().app, "POST", "/v1/completions", [b"x"] * 3, {"content-length": str(MAX_BODY_BYTES + 1)}
-    )
+    sent = Call(make_world().app, "POST", "/v1/completions", [b"x"] * 3, {"content-length": str(MAX_BODY_BYTES + 1)})
     answered = await sent.done()
     assert answered.status == 413
     assert answered.error["code"] == "request_too_large"

@@ -82,9 +82,7 @@ async def test_what_the_template_refuses_is_a_400_with_its_reason() -> None:
 
 async def test_a_tool_s_turn_with_its_id_is_rendered_like_any_other() -> None:
     turn = {"role": "tool", "content": "4", "tool_call_id": "call_1"}
-    assert await prompt_of(USER, turn) == ids_of(
-        256, TURN, "user\nhi", END, TURN, "tool\n4", END, TURN, "assistant\n"
-    )
+    assert await prompt_of(USER, turn) == ids_of(256, TURN, "user\nhi", END, TURN, "tool\n4", END, TURN, "assistant\n")
 
 
 async def test_a_model_without_a_template_says_so() -> None:

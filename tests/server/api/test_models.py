@@ -1,0 +1,68 @@
+"""/v1/models, and the model field of every endpoint: another model is a 404, never this one's answer."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from server.app import create_app
+from tests.helpers.api_world import make_world
+from tests.helpers.asgi import call
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": "a"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+    "/tokenize": {"prompt": "a"},
+    "/detokenize": {"tokens": [97]},
+}
+
+
+async def test_the_one_model_is_listed() -> None:
+    answered = await call(make_world().app, "GET", "/v1/models")
+    entry = {"id": "tiny", "object": "model", "created": 1_700_000_000, "owned_by": "kvell", "max_model_len": 200}
+    assert answered.json() == {"object": "list", "data": [entry]}
+    assert (await call(make_world().app, "GET", "/v1/models/tiny")).json() == entry
+
+
+async def test_its_length_is_not_known_before_the_engine_has_loaded() -> None:
+    world = make_world()
+    world.service.info = None
+    assert (await call(world.app, "GET", "/v1/models")).json()["data"][0]["max_model_len"] is None
+
+
+async def test_a_name_with_slashes_has_its_page() -> None:
+    world = make_world()
+    serving = replace(world.serving, model=replace(world.serving.model, id="hf:owner/name"))
+    answered = await call(create_app(serving), "GET", "/v1/models/hf:owner/name")
+    assert answered.json()["id"] == "hf:owner/name"
+
+
+async def test_another_name_has_none() -> None:
+    answered = await call(make_world().app, "GET", "/v1/models/huge")
+    assert (answered.status, answered.error["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_asking_another_model_is_a_404_that_names_both(path: str, stream: bool) -> None:
+    world = make_world()
+    fields = {"stream": stream} if path.startswith("/v1") else {}
+    answered = await call(world.app, "POST", path, BODIES[path] | fields | {"model": "huge"})
+    assert answered.status == 404
+    assert (answered.error["code"], answered.error["param"]) == ("model_not_found", "model")
+    assert "'huge'" in answered.error["message"]
+    assert "'tiny'" in answered.error["message"]
+    assert not world.service.submitted
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("name", [None, "tiny"])
+async def test_its_own_name_or_none_is_served(path: str, name: str | None) -> None:
+    assert (await call(make_world().app, "POST", path, BODIES[path] | {"model": name})).status == 200
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("name", [5, ["tiny"], {"a": 1}, True])
+async def test_a_name_that_is_no_string_is_a_400(path: str, name: Any) -> None:
+    answered = await call(make_world().app, "POST", path, BODIES[path] | {"model": name})
+    assert (answered.status, answered.error["param"]) == (400, "model")
