@@ -49,7 +49,10 @@ def test_any_mixture_of_parameters_agrees_with_plain_python(vocab: int) -> None:
             continue
         number = uniform(each.params.seed, each.params.choice, each.position)
         assert result.token == draw(distribution(scores, each.params), number), each
-        assert (result.logprob is None) == (each.params.num_logprobs is None)
+        if each.params.num_logprobs is None:
+            assert result.logprob is None
+        else:
+            assert result.logprob == pytest.approx(log_softmax(before)[result.token], abs=3e-6)
 
 
 def test_greedy_takes_the_lowest_of_equals_whatever_else_is_set() -> None:
