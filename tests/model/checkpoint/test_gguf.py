@@ -1,5 +1,6 @@
 """A GGUF gives back the model that went into it: names, values, config, vocabulary."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.helpers.checkpoints import (
     gguf_metadata,
     random_tensors,
     tiny_gguf,
+    tiny_hf,
     write_gguf,
 )
 
@@ -144,7 +146,24 @@ def test_opening_does_not_decode_the_vocabulary(tmp_path: Path) -> None:
     checkpoint = GGUFCheckpoint(path)
     open_checkpoint(path)
     assert "tokenizer.ggml.tokens" not in checkpoint.metadata._decoded
-    assert "torch" not in {module.split(".")[0] for module in vars(sys.modules["model.checkpoint.gguf"])}
+
+
+NO_TORCH = """
+import subprocess
+import sys
+from pathlib import Path
+from model.checkpoint.source import open_checkpoint
+for path in sys.argv[1:]:
+    checkpoint = open_checkpoint(Path(path))
+    checkpoint.read(checkpoint.tensor_names[0])
+print(sorted({"torch", "transformers"} & set(sys.modules)))
+"""
+
+
+def test_metadata_is_read_without_torch(tmp_path: Path) -> None:
+    paths = [str(tiny_gguf(tmp_path / "m.gguf")), str(tiny_hf(tmp_path / "m"))]
+    run = subprocess.run([sys.executable, "-c", NO_TORCH, *paths], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_rope_divisors_come_from_the_tensor(tmp_path: Path) -> None:
