@@ -194,6 +194,11 @@ class TestPieces:
         assert special is not None
         assert [tokenizer.piece(i) for i in (special, tokenizer.vocab_size, 10**9, -1)] == [b""] * 4
 
+    def test_added_tokens_are_spelled_as_text_not_in_the_byte_alphabet(self, load: Load) -> None:
+        tokenizer = load(byte_level_backend(added=["<dé>"]).to_str())
+        (token_id,) = tokenizer.encode("<dé>", add_bos=False)
+        assert tokenizer.piece(token_id).decode() == "<dé>"
+
     def test_names_are_readable(self, load: Load) -> None:
         tokenizer = load()
         first_byte = tokenizer.encode("\U0010ffff", add_bos=False)[0]
