@@ -64,18 +64,19 @@ class Decoder:
     rotaries: tuple[Rotary, ...]
 
     def forward(self, batch: StepBatch, kv: KVStore, backend: AttentionBackend) -> Tensor:
-        """Logits (L, V) of the wanted rows, float32 or the weights' float64. Writes the step's keys and values.
+        """Logits (L, V) of the wanted rows. `hidden`, then `logits`: a step with nothing in between."""
+        return self.logits(self.hidden(batch, kv, backend)[batch.rows])
 
-        Raises FloatingPointError when a hidden state is not finite, also one whose logits nobody wants: its keys and
-        values must be gone before their blocks can be anyone else's, and those of a window may be so in the next step.
-        """
+    def hidden(self, batch: StepBatch, kv: KVStore, backend: AttentionBackend) -> Tensor:
+        """States (T, C) after the last layer, not normalised yet. Writes the step's keys and values."""
         x = self.embedding.take(batch.tokens)
         if self.config.embedding_scale != 1.0:
             x = x * self.scale
         turns = [rotary(batch.positions, x.dtype) for rotary in self.rotaries]
         for layer in self.layers:
             x = layer(x, turns[layer.rotary_id], batch, kv, backend)
-        if not torch.isfinite(x).all():
-            raise FloatingPointError("hidden states are not finite")
-        x = self.final_norm(x[batch.rows])
-        return self.head.matmul(x).to(torch.promote_types(x.dtype, torch.float32))
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """States (L, C) -> logits (L, V), float32 or the weights' float64."""
+        return self.head.matmul(self.final_norm(x)).to(torch.promote_types(x.dtype, torch.float32))

@@ -32,6 +32,7 @@ class Packer:
 
     def pack(self, chunks: Sequence[Chunk]) -> StepBatch:
         """At least one chunk, each with at least one token and with blocks for all its positions."""
+        assert chunks, "nothing to run"
         groups = _pieces(chunks, self.block_size)
         order = [chunk_id for group in groups for chunk_id in group]
         packed = [chunks[chunk_id] for chunk_id in order]

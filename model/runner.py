@@ -30,5 +30,12 @@ class ModelRunner:
         Returns the logits (L, V), float32 (float64 where the weights are), on the decoder's device: the last num_logits
         positions of each chunk, chunk after chunk in the order given. Who wants all positions of a long prompt
         should ask for them in pieces: L x V is held at once.
+
+        Raises FloatingPointError when a hidden state is not finite, also one whose logits nobody wants: its keys and
+        values must be gone before their blocks can be anyone else's, and those of a window may be so in the next step.
         """
-        return self._decoder.forward(self._packer.pack(chunks), self._kv, self._attention)
+        batch = self._packer.pack(chunks)
+        states = self._decoder.hidden(batch, self._kv, self._attention)
+        if not torch.isfinite(states).all():
+            raise FloatingPointError("hidden states are not finite")
+        return self._decoder.logits(states[batch.rows])

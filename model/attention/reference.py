@@ -53,7 +53,7 @@ def _attend_piece(queries: Tensor, keys: Tensor, values: Tensor, piece: Piece, *
         q.flatten(0, 1),
         k.flatten(0, 1)[:, None].expand(-1, q.shape[2], -1, -1),
         v.flatten(0, 1)[:, None].expand(-1, q.shape[2], -1, -1),
-        attn_mask=piece.mask,
+        attn_mask=piece.mask[:, None],  # four axes, or torch takes its slow path
         scale=scale,
     )
     return out.flatten(0, 1).transpose(0, 1)

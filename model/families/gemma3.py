@@ -9,7 +9,6 @@ from model.families.tensors import SANDWICH_TENSORS
 def read(config: Json) -> ModelConfig:
     """config.json -> ModelConfig. Defaults are those of the original's config class."""
     common = reading.common_fields(config, tie_embeddings=True, head_dim=256)
-    windows = _windows(config, common["num_layers"])
     everywhere, local = _ropes(config)
     bias = reading.flag(config, "attention_bias", False)
     return ModelConfig(
@@ -26,26 +25,25 @@ def read(config: Json) -> ModelConfig:
         qk_norm=True,
         embedding_scale=common["hidden_size"] ** 0.5,
         query_scale=reading.number(config, "query_pre_attn_scalar", 256) ** -0.5,
-        windows=windows,
+        windows=_windows(config),
     )
 
 
-def _windows(config: Json, num_layers: int) -> tuple[int | None, ...]:
+def _windows(config: Json) -> tuple[int | None, ...]:
     """Every sixth layer (sliding_window_pattern) sees everything, unless layer_types says otherwise."""
-    pattern = config.get("sliding_window_pattern") or config.get("_sliding_window_pattern") or 6
-    types = config.get("layer_types") or [
-        "sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(num_layers)
-    ]
-    return reading.windows_by_type(config, types, reading.count(config, "sliding_window", 4096))
+    key = "sliding_window_pattern" if "sliding_window_pattern" in config else "_sliding_window_pattern"
+    pattern = reading.count(config, key, 6)
+    window = reading.count(config, "sliding_window", 4096)
+    return reading.windows_by_type(config, window, sliding=lambda layer: (layer + 1) % pattern != 0)
 
 
 def _ropes(config: Json) -> tuple[RopeConfig, RopeConfig]:
     """Rope of layers that see everything, and of windowed ones. Scaling applies to the former only, unless nested."""
-    nested = config.get("rope_parameters") or {}
-    full = {"rope_theta": config.get("rope_theta"), **(config.get("rope_scaling") or {})}
+    nested = reading.mapping(config, "rope_parameters")
+    full = {"rope_theta": config.get("rope_theta"), **reading.mapping(config, "rope_scaling")}
     local = {"rope_theta": config.get("rope_local_base_freq")}
-    full |= nested.get("full_attention") or {}
-    local |= nested.get("sliding_attention") or {}
+    full |= reading.mapping(nested, "full_attention")
+    local |= reading.mapping(nested, "sliding_attention")
     return reading.rope_from(full, config, base=1_000_000.0), reading.rope_from(local, config, base=10_000.0)
 
 

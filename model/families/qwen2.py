@@ -1,6 +1,7 @@
 """Qwen2 and Qwen2.5: Llama with biases on q, k and v, and a window over the upper layers where switched on."""
 
 from model.config import ModelConfig
+from model.errors import UnsupportedConfig
 from model.families import reading
 from model.families.family import Family, Json
 from model.families.tensors import PLAIN_TENSORS
@@ -10,12 +11,12 @@ def windows(config: Json) -> tuple[int | None, ...]:
     """Window per layer, off unless use_sliding_window: by layer_types, else for layers from max_window_layers on."""
     if not reading.flag(config, "use_sliding_window", False):
         return ()
+    first = config.get("max_window_layers")
+    first = 28 if first is None else first
+    if not isinstance(first, int):
+        raise UnsupportedConfig("max_window_layers", first, "it must be an integer")
     window = reading.count(config, "sliding_window", 4096)
-    num_layers, first = reading.count(config, "num_hidden_layers"), config.get("max_window_layers", 28)
-    types = config.get("layer_types") or [
-        "sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)
-    ]
-    return reading.windows_by_type(config, types, window)
+    return reading.windows_by_type(config, window, sliding=lambda layer: layer >= first)
 
 
 def read(config: Json) -> ModelConfig:

@@ -14,12 +14,20 @@ from model.config import ModelConfig
 from model.decoder import Decoder
 from model.runner import ModelRunner
 
+CPU = torch.device("cpu")
+
 
 class PlainKV:
     """Satisfies `model.attention.backend.KVStore`. Fresh blocks hold rubbish, as reused ones do; block 0 is zeros."""
 
     def __init__(
-        self, config: ModelConfig, *, num_blocks: int, block_size: int = 4, dtype: torch.dtype = torch.float32
+        self,
+        config: ModelConfig,
+        *,
+        num_blocks: int,
+        block_size: int = 4,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
     ) -> None:
         windows = [config.window(layer_id) for layer_id in range(config.num_layers)]
         self.windows = list(dict.fromkeys(windows))
@@ -27,7 +35,7 @@ class PlainKV:
         self.num_blocks = num_blocks
         self._groups = [self.windows.index(window) for window in windows]
         shape = (2, config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
-        self._pool = torch.full(shape, 1e4, dtype=dtype)
+        self._pool = torch.full(shape, 1e4, dtype=dtype, device=device)
         self._pool[:, :, 0] = 0.0
 
     def group_of(self, layer_id: int) -> int:
@@ -40,7 +48,7 @@ class PlainKV:
         return self._pool[1, layer_id]
 
     def write(self, layer_id: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        assert int(slots.min()) >= self.block_size, "a write to the null block"
+        assert slots.is_meta or int(slots.min()) >= self.block_size, "a write to the null block"
         self.keys(layer_id).flatten(0, 1)[slots] = keys.to(self._pool.dtype)
         self.values(layer_id).flatten(0, 1)[slots] = values.to(self._pool.dtype)
 
@@ -48,9 +56,18 @@ class PlainKV:
 class Paged:
     """A decoder, a cache and any number of sequences, fed in whatever pieces a test likes."""
 
-    def __init__(self, decoder: Decoder, *, num_blocks: int = 256, block_size: int = 4, seed: int = 0) -> None:
-        self.kv = PlainKV(decoder.config, num_blocks=num_blocks, block_size=block_size, dtype=decoder.dtype)
-        self.runner = ModelRunner(decoder, self.kv, TorchAttention(), torch.device("cpu"))
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        num_blocks: int = 256,
+        block_size: int = 4,
+        seed: int = 0,
+        device: torch.device = CPU,
+    ) -> None:
+        config, dtype = decoder.config, decoder.dtype
+        self.kv = PlainKV(config, num_blocks=num_blocks, block_size=block_size, dtype=dtype, device=device)
+        self.runner = ModelRunner(decoder, self.kv, TorchAttention(), device)
         order = torch.randperm(num_blocks - 1, generator=torch.Generator().manual_seed(seed)) + 1
         self._free = order.tolist()
         self._tables: dict[str, list[list[int]]] = {}
