@@ -126,6 +126,7 @@ def _byte_level(vocabulary: _Vocabulary) -> HFTokenizer:
         bos=None if bos_id is None else vocabulary.tokens[bos_id],
         eos=[vocabulary.tokens[token_id] for token_id in vocabulary.ids("eos", "eot", "eom")],
         adds_bos=bool(vocabulary.get("add_bos_token", cutting.adds_bos)),
+        unused_ids=vocabulary.of_type(PieceType.UNUSED),
     )
 
 

@@ -30,7 +30,16 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_
 class HFTokenizer:
     """Takes the backend over and changes its settings: no truncation, no padding, no special tokens in text."""
 
-    def __init__(self, backend: Backend, *, bos: str | None, eos: Iterable[str], adds_bos: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        bos: str | None,
+        eos: Iterable[str],
+        adds_bos: bool,
+        unused_ids: Iterable[int] = (),
+    ) -> None:
+        """unused_ids: entries that only fill the vocabulary up; they stand for nothing."""
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
@@ -41,6 +50,7 @@ class HFTokenizer:
         self._added = {token_id: token.content for token_id, token in added.items() if not token.special}
         self.special_tokens = {token.content: token_id for token_id, token in added.items() if token.special}
         self._special_ids = {token_id: text for text, token_id in self.special_tokens.items()}
+        self._silent = self._special_ids.keys() | set(unused_ids)
         self._finder = SpecialFinder(self.special_tokens)
         self._guarded = _add_guarded(backend, [token for token in added.values() if token.special])
         self.bos_id = None if bos is None else backend.token_to_id(bos)
@@ -73,7 +83,7 @@ class HFTokenizer:
         return GUARD in text and any(self._finder.length_at(text, g.end()) for g in _GUARD.finditer(text))
 
     def piece(self, token_id: int) -> bytes:
-        if not 0 <= token_id < self.vocab_size or token_id in self._special_ids:
+        if not 0 <= token_id < self.vocab_size or token_id in self._silent:
             return b""
         if token_id in self._added:
             return self._added_piece(self._added[token_id])

@@ -96,6 +96,14 @@ class TestByteLevel:
         assert by_kind["gpt-2"].encode("abc", add_bos=False) == [0, 3]
         assert by_kind["llama3"].encode("abc", add_bos=False) == [5]
 
+    def test_tokens_that_only_fill_the_vocabulary_up_are_nothing(self, byte_level: dict[str, Any]) -> None:
+        tokens = [*byte_level["tokenizer.ggml.tokens"], "[PAD7]"]
+        types = [*byte_level["tokenizer.ggml.token_type"], 5]
+        padded = byte_level | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+        tokenizer = open_gguf_tokenizer(padded)
+        assert tokenizer.vocab_size == len(tokens)
+        assert tokenizer.piece(len(tokens) - 1) == b""
+
     def test_an_unknown_kind_of_cutting_is_named(self, byte_level: dict[str, Any]) -> None:
         with pytest.raises(TokenizerError, match=r"tokenizer\.ggml\.pre = 'never-heard-of'.*llama-bpe"):
             open_gguf_tokenizer(byte_level | {"tokenizer.ggml.pre": "never-heard-of"})
