@@ -1,9 +1,12 @@
 """What one can say of the cache in a sentence, each as a small story. Blocks have 4 tokens here."""
 
+import gc
+
 import pytest
 
 from cache.groups import KVGroup, group_layers
 from cache.manager import CacheManager, CacheSequence, GroupUsage
+from cache.node import Node
 
 BLOCK = 4
 
@@ -204,6 +207,20 @@ def test_what_somebody_owns_is_not_evicted() -> None:
     manager.close(owner)
     assert manager.reserve(other, 9)
     manager.check()
+
+
+def test_memory_stays_flat_without_the_garbage_collector() -> None:
+    """Evicted nodes hold no cycles, so they are gone at once."""
+    manager = make((None, 6), 8)
+    gc.collect()
+    gc.disable()
+    try:
+        for first in range(300):
+            remember(manager, [first] * 10)
+        num_nodes = sum(type(thing) is Node for thing in gc.get_objects())
+    finally:
+        gc.enable()
+    assert num_nodes <= 7 + 1, "a node per block and the root"
 
 
 # -- promises

@@ -7,11 +7,19 @@ import torch
 
 from cache.groups import KVGroup, group_layers
 from cache.pool import KVPool, bytes_per_token, lazy_zeros
+from model.attention.backend import KVStore
 
 
 def make_pool(dtype: torch.dtype = torch.float32) -> KVPool:
     groups = group_layers([8, None, 8])
     return KVPool(groups, [5, 3], block_size=4, num_kv_heads=2, head_dim=6, dtype=dtype)
+
+
+def test_the_pool_is_what_attention_asks_for() -> None:
+    store: KVStore = make_pool()
+    asked = {name for name in vars(KVStore) if not name.startswith("_")}
+    assert asked == {"block_size", "group_of", "keys", "values", "write"}
+    assert all(hasattr(store, name) for name in asked)
 
 
 def test_each_layer_has_the_shape_of_its_group() -> None:
