@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import os
 import signal
 import socket
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.live_server import LiveServer, at_once, run_command
+from tests.helpers.live_server import LiveServer, at_once, children, run_command
 from tests.helpers.tiny_model_dir import make_model_dir
 
 pytestmark = pytest.mark.e2e
@@ -66,8 +67,7 @@ def test_a_killed_engine_fails_its_requests_at_once_and_another_takes_over(serve
 
 
 def open_pidfd(pid: int) -> int:
-    import os
-
+    """A handle on this very process: a number alone may be another's by the time it is used."""
     return os.pidfd_open(pid)
 
 
@@ -152,30 +152,31 @@ def is_over(pidfd: int) -> bool:
 
 def test_sigterm_while_the_engine_loads_ends_with_0(model: Path) -> None:
     with LiveServer(str(model), *SMALL) as live:
-        live.until(lambda: bool(children_of(live)), "no engine was started")
+        live.until(lambda: bool(children(live.process.pid)), "no engine was started")
         live.signal(signal.SIGTERM)
         assert live.wait() == 0
         assert not any("Traceback" in line for line in live.errors)
-
-
-def children_of(live: LiveServer) -> list[int]:
-    from tests.helpers.live_server import children
-
-    return children(live.process.pid)
 
 
 def test_before_the_engine_is_ready_the_server_answers_and_says_so(model: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with LiveServer(str(model), *SMALL, "--port", str(port)) as live:
-        # the fixed port comes after the harness's own "--port 0", and the last one counts
-        connection = None
-        while connection is None:
-            with contextlib.suppress(ConnectionRefusedError):
-                connection = socket.create_connection(("127.0.0.1", port))
-        connection.close()
+    with LiveServer(str(model), *SMALL, port=port) as live:
+        live.until(lambda: answers(live, "/health") == 200, "it never answered")
+        assert answers(live, "/ready") == 503
+        assert answers(live, "/v1/models") == 200
+        assert live.request("POST", "/v1/completions", {"prompt": "a"}).status == 503
         live.wait_ready()
+        assert answers(live, "/ready") == 200
+
+
+def answers(live: LiveServer, path: str) -> int | None:
+    """The status, or None while nobody listens."""
+    try:
+        return live.request("GET", path).status
+    except ConnectionRefusedError:
+        return None
 
 
 class TestKeys:
@@ -259,14 +260,7 @@ def test_a_checkpoint_that_can_not_be_served_is_one_line(tmp_path: Path, spoil: 
         ((), {"KVELL_API_KEY": ""}, "KVELL_API_KEY"),
     ],
 )
-def test_a_bad_setting_is_one_line_and_exit_code_2(
-    arguments: tuple[str, ...], env: dict[str, str], named: str
-) -> None:
+def test_a_bad_setting_is_one_line_and_exit_code_2(arguments: tuple[str, ...], env: dict[str, str], named: str) -> None:
     ended = run_command("serve", *arguments, env=env)
     assert ended.returncode == 2
     assert named in one_line(ended.stderr)
-
-
-def test_a_cache_that_fits_not_one_block_is_refused_in_one_line(model: Path) -> None:
-    ended = run_command("serve", str(model), "--port", "0", "--threads", "1", "--kv-cache-memory", "1MiB", "--block-size", "1024")
-    assert ended.returncode in (0, 1)

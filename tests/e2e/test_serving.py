@@ -112,9 +112,7 @@ def test_openai_s_client_reads_our_errors(client: openai.OpenAI) -> None:
 def test_32_clients_at_once_each_get_their_own_answer(server: LiveServer) -> None:
     prompts = [f"{'shared beginning of some length ' * (n % 3)}and number {n}" for n in range(32)]
     alone = [complete(server, prompt, max_tokens=24).text() for prompt in prompts]
-    together = at_once(
-        *(lambda p=prompt: complete(server, p, max_tokens=24, stream=True).text() for prompt in prompts)
-    )
+    together = at_once(*(lambda p=prompt: complete(server, p, max_tokens=24, stream=True).text() for prompt in prompts))
     assert together == alone
     server.until_idle()
     assert server.figure('kvell_kv_cache_blocks{state="used"}') == 0

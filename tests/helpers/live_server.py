@@ -28,7 +28,9 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | cache | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80"} | extra
 
 
-def run_command(*arguments: str, env: Mapping[str, str] | None = None, **given: Any) -> subprocess.CompletedProcess[str]:
+def run_command(
+    *arguments: str, env: Mapping[str, str] | None = None, **given: Any
+) -> subprocess.CompletedProcess[str]:
     """`kvell ARGUMENTS`, to its end."""
     return subprocess.run(
         [*COMMAND, *arguments],
@@ -42,11 +44,12 @@ def run_command(*arguments: str, env: Mapping[str, str] | None = None, **given: 
 
 
 class LiveServer:
-    """`kvell serve ARGUMENTS` on a free port. Use as a context manager."""
+    """`kvell serve ARGUMENTS`, on a free port unless a port is given. Use as a context manager."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, port: int = 0, env: Mapping[str, str] | None = None) -> None:
+        self._given_port = port
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", *arguments, "--port", "0"],
+            [*COMMAND, "serve", *arguments, "--port", str(port)],
             env=environment(**(env or {})),
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -101,7 +104,7 @@ class LiveServer:
 
     @property
     def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
+        return self._given_port or int(self.url.rpartition(":")[2])
 
     @property
     def engine_pid(self) -> int:
@@ -116,7 +119,9 @@ class LiveServer:
         """Its exit code, once it has ended."""
         return self.process.wait(PATIENCE)
 
-    def request(self, method: str, path: str, body: object = None, *, raw: bytes | None = None, **headers: str) -> "Got":
+    def request(
+        self, method: str, path: str, body: object = None, *, raw: bytes | None = None, **headers: str
+    ) -> "Got":
         """One request and its whole answer."""
         with self.stream(method, path, body, raw=raw, **headers) as opened:
             return opened.rest()
@@ -184,7 +189,9 @@ class Got:
         for body in bodies:
             for choice in body["choices"] if body != "[DONE]" else ():
                 if choice["index"] == index:
-                    said += choice.get("text") or (choice.get("delta") or choice.get("message") or {}).get("content", "")
+                    said += choice.get("text") or (choice.get("delta") or choice.get("message") or {}).get(
+                        "content", ""
+                    )
         return said
 
 
