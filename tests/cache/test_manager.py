@@ -219,6 +219,7 @@ def test_memory_stays_flat_without_the_garbage_collector() -> None:
             remember(manager, [first] * 10)
             failed = manager.open([1000 + first] * 10)
             compute(manager, failed)
+            remember(manager, [1000 + first] * 16)  # on top of it, so it goes with it
             manager.close(failed, discard=True)
         del failed
         num_nodes = sum(type(thing) is Node for thing in gc.get_objects())
