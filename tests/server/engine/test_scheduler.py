@@ -130,10 +130,10 @@ def test_no_more_sequences_run_than_allowed() -> None:
 
 
 def test_a_prompt_comes_in_only_when_it_fits_beside_what_runs() -> None:
-    bench = Bench(num_blocks=10)
+    bench = Bench(num_blocks=11)
     bench.add("a", 20, max_tokens=4)
     bench.add("b", 20, max_tokens=4)
-    assert bench.step(budget=8) == {"a": 8}, "a's own rest is spoken for, though its blocks are still free"
+    assert bench.step(budget=24) == {"a": 20}, "the block for a's output is spoken for, though it is still free"
     while bench.names()[0] == ["a"]:
         bench.step(budget=8)
     bench.step(budget=8)
@@ -221,6 +221,7 @@ def test_after_a_preemption_the_next_piece_starts_where_the_cache_ends() -> None
         bench.commit(plan)
     assert work[0].chunk.start + len(work[0].chunk.tokens) == written
     assert work[0].chunk.start % BLOCK == 0
+    assert list(work[0].chunk.tokens) == b.tokens[work[0].chunk.start : written]
     assert b.running_sequence.num_computed == written
     assert work[0].chunk.num_logits == 1
     assert work[0].decode_tokens == 1
