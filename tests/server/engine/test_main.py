@@ -59,10 +59,11 @@ def metrics() -> Metrics:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(engine_config: EngineConfig, metrics: Metrics) -> AsyncIterator[EngineService]:
     """The real thing; starting it takes seconds, so it is shared."""
-    os.environ["PYTHONPATH"] = str(ROOT)
     service = EngineService(ServerConfig(model="tiny", engine=engine_config), metrics=metrics)
-    await service.start()
-    yield service
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        await service.start()
+        yield service
     await service.stop()
 
 
