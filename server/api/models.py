@@ -24,11 +24,13 @@ def router(serving: Serving) -> APIRouter:
 
     @routes.get("/v1/models", response_model=None)
     async def models() -> Response:
+        """The models that this server has: one."""
         return json_response({"object": "list", "data": [described()]})
 
     # names may hold slashes: hf:owner/name
     @routes.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
+        """One model."""
         serving.model.check_name(name)
         return json_response(described())
 
