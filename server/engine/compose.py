@@ -21,10 +21,12 @@ from model.families.registry import to_model_config
 from model.load import load_model
 from model.runner import ModelRunner
 from model.sampling import Sampler
+from model.sampling_params import SamplingParams
 from server.config import EngineConfig
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
+from server.engine.request import Request
 from server.engine.scheduler import Limits
 from server.engine.wire import Ready
 
@@ -74,6 +76,7 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         clear=pool.clear,
         clock=time.monotonic,
     )
+    warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
     return engine, describe(engine, manager, kinds, max_model_len=max_model_len)
 
 
@@ -148,6 +151,22 @@ def cache_budget(wanted: int | None, device: torch.device) -> int:
             f"--kv-cache-memory is {wanted / MIB:.0f} MiB; allowed: at most the {free / MIB:.0f} MiB that are free"
         )
     return wanted
+
+
+def warm_up(engine: Engine, *, vocab_size: int, num_tokens: int) -> None:
+    """Run a short prompt and a token before anyone waits for them. Raises StartupFailed where the model can't.
+
+    Libraries set themselves up, and the pacer learns what a token costs: a long first prompt, taken in one step on a
+    slow machine, would look like a hang. Shorter than a block, it leaves nothing in the prefix cache.
+    """
+    if num_tokens < 1:
+        return
+    prompt = tuple(token_id % vocab_size for token_id in range(num_tokens))
+    engine.submit([Request("warm-up", prompt, 2, SamplingParams(temperature=0.0))])
+    while engine.has_work:
+        for event in engine.step().events:
+            if event.finish == "error":
+                raise StartupFailed(f"the model loads, but can't compute: {event.error}")
 
 
 def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_len: int) -> Ready:

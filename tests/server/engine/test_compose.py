@@ -111,6 +111,32 @@ def test_windowed_layers_get_a_group_of_their_own(tmp_path: Path) -> None:
     assert len(engine.stats().groups) == 2
 
 
+def test_warming_up_leaves_nothing_behind(config: EngineConfig) -> None:
+    engine, _ = load(config)
+    stats = engine.stats()
+    assert (stats.running, stats.waiting, engine.has_work) == (0, 0, False)
+    assert [(group.used, group.cached) for group in stats.groups] == [(0, 0)]
+
+
+def test_the_first_long_prompt_is_paced(config: EngineConfig) -> None:
+    """The pacer has learned what a token costs before the first request comes."""
+    engine, _ = load(config)
+    assert engine._pacer.per_token_s is not None
+
+
+@pytest.mark.parametrize("max_model_len", [1, 2, 3])
+def test_a_tiny_context_can_be_warmed_up(config: EngineConfig, max_model_len: int) -> None:
+    assert load(replace(config, max_model_len=max_model_len))[1].max_model_len == max_model_len
+
+
+def test_a_model_that_can_not_compute_does_not_start(config: EngineConfig, tmp_path: Path) -> None:
+    tensors = random_tensors("llama")
+    tensors["model.norm.weight"][3] = float("nan")
+    broken = write_hf(tmp_path / "nan", tensors, CONFIG)
+    with pytest.raises(StartupFailed, match="the model loads, but can't compute: the model's logits are not finite"):
+        load(replace(config, model_path=str(broken)))
+
+
 def test_the_torch_threads_are_those_that_were_asked_for(config: EngineConfig) -> None:
     before = torch.get_num_threads()
     try:
