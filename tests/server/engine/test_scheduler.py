@@ -118,6 +118,16 @@ def test_every_decode_gets_its_token_even_without_budget_for_prompts() -> None:
         assert bench.step(budget=1) == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
+def test_an_older_prompt_that_takes_the_whole_budget_leaves_younger_streams_their_tokens() -> None:
+    bench = Bench()
+    shared = list(range(12))
+    bench.add("a", [*shared, 50])
+    bench.add("b", [*shared, *range(60, 90)])  # waits for a's blocks, and has a lot to do then
+    bench.add("c", 4)
+    assert bench.step(budget=18) == {"a": 13, "c": 4}
+    assert bench.step(budget=5) == {"a": 1, "b": 5, "c": 1}
+
+
 def test_no_more_sequences_run_than_allowed() -> None:
     bench = Bench(max_num_seqs=2)
     for name in "abc":
