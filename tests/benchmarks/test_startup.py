@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.startup import NotReady, Run, run_once, summarise
 
-# Answers 503 twice and then 200, as a server that loads a model does; ends with code 0 on SIGTERM.
+# Answers 503 twice and then 200, as a server that loads a model does. On SIGTERM it ends with the given code, or with 9
+# if it was taken for ready too soon.
 SERVER = """
 import http.server, signal, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -23,7 +24,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
     def log_message(self, *args):
         pass
-signal.signal(signal.SIGTERM, lambda *args: sys.exit(%d))
+signal.signal(signal.SIGTERM, lambda *args: sys.exit(%d if Handler.asked > 2 else 9))
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
