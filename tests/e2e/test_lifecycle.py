@@ -165,7 +165,7 @@ def test_before_the_engine_is_ready_the_server_answers_and_says_so(model: Path) 
     with LiveServer(str(model), *SMALL, port=port) as live:
         live.until(lambda: answers(live, "/health") == 200, "it never answered")
         assert answers(live, "/ready") == 503
-        assert answers(live, "/v1/models") == 200
+        assert answers(live, "/v1/models") == 503
         assert live.request("POST", "/v1/completions", {"prompt": "a"}).status == 503
         live.wait_ready()
         assert answers(live, "/ready") == 200
