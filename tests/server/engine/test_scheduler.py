@@ -218,6 +218,21 @@ def test_the_oldest_is_never_preempted() -> None:
         bench.commit(plan)
 
 
+def test_a_stream_that_gets_no_token_does_not_count_as_running() -> None:
+    """Not even the youngest, which has nobody to throw out but itself."""
+    bench = Bench(num_blocks=9)
+    for name in "abc":
+        bench.add(name, 6, max_tokens=20)
+    num_preempted = 0
+    while sum(map(len, bench.names())):
+        plan = bench.plan()
+        advanced = [work.generation for work in plan.work]
+        assert all(each in advanced for each in bench.scheduler.running if each.decoding)
+        num_preempted += len(plan.preempted)
+        bench.commit(plan)
+    assert num_preempted >= 2
+
+
 def test_after_a_preemption_the_next_piece_starts_where_the_cache_ends() -> None:
     bench = Bench(num_blocks=6)
     bench.add("a", 8, max_tokens=9)
