@@ -83,21 +83,19 @@ def test_health_and_metrics_answer_while_there_is_no_engine(server: LiveServer) 
 
 
 def test_sigterm_lets_running_streams_finish_while_new_work_gets_503(server: LiveServer) -> None:
-    began = threading.Barrier(4)
-
-    def end() -> list[int]:
-        began.wait()
+    with server.stream("POST", "/v1/completions", LONG | {"max_tokens": 900}) as opened:
+        opened.read_events(3)
         server.signal(signal.SIGTERM)
         server.until(lambda: server.request("GET", "/ready").status == 503, "/ready stayed 200")
-        late = server.request("POST", "/v1/completions", {"prompt": "late"})
-        assert late.json()["error"]["code"] == "shutting_down"
-        return [late.status, server.request("GET", "/health").status]
-
-    *answers, statuses = at_once(*[lambda: stream_to_end(server, began, max_tokens=700)] * 3, end)
-    assert statuses == [503, 200]
-    for answer, _ in answers:
-        assert answer.events()[-1] == "[DONE]"
-        assert answer.events()[-2]["choices"][0]["finish_reason"] == "length"
+        for number in range(10):
+            # the socket stays open for as long as the stream runs, not just for a moment
+            opened.read_events(30 * number)
+            late = server.request("POST", "/v1/completions", {"prompt": "late"})
+            assert (late.status, late.json()["error"]["code"]) == (503, "shutting_down")
+            assert server.request("GET", "/health").status == 200
+        answer = opened.rest()
+    assert answer.events()[-1] == "[DONE]"
+    assert answer.events()[-2]["choices"][0]["finish_reason"] == "length"
     assert server.wait() == 0
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port))
