@@ -176,7 +176,7 @@ def _version() -> str:
 def _make_server(app: ASGIApp) -> _Server:
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http="h11",  # httptools reads headers without end, and loses the body beside an "Upgrade: h2c" of Java's client
         lifespan="off",
         log_config=None,
         log_level="warning",
