@@ -97,7 +97,8 @@ class HFTokenizer:
         return self.special_tokens.get(text)
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        # of the library's ways to encode, the batch ones alone let go of the interpreter lock while they work
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def _added_piece(self, content: str) -> bytes:

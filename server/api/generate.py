@@ -60,7 +60,7 @@ def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | Se
 async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: str) -> tuple[Job, Submission]:
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
-    job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()))
+    job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
     return job, serving.service.submit(job.requests)
 
 

@@ -4,7 +4,8 @@ Knows no HTTP. The protocols say what the API needs of `server.engine.service`, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from model.tokenizer.base import Tokenizer
@@ -124,13 +125,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Everything an endpoint needs."""
+    """Everything an endpoint needs.
+
+    worker: where big inputs are prepared, one after the other. A tokeniser needs some 200 bytes per token while it
+    works, so a handful of clients with bodies of 8 MB each would otherwise cost gigabytes.
+    """
 
     model: ServedModel
     service: Service
     metrics: Metrics
     max_sequences: int
     ping_s: float
+    worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
 
     def limits(self) -> Limits:
         """Of the engine as it runs now. Raises EngineUnavailable while it is still loading."""

@@ -56,7 +56,8 @@ def router(serving: Serving) -> APIRouter:
         info = serving.service.info
         try:
             raw = await read_body(request)
-            fields = await run_sized(len(raw), lambda: do(raw, serving.model, info.max_model_len if info else None))
+            limit = info.max_model_len if info else None
+            fields = await run_sized(len(raw), lambda: do(raw, serving.model, limit), serving.worker)
         except ClientDisconnect:
             serving.metrics.request_finished(endpoint, "cancelled")
             return Response(status_code=GONE)

@@ -1,6 +1,7 @@
 """Every expectation comes from the `tokenizers` library itself, used plainly on the same tokenizer.json."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,25 @@ def test_the_guard_alone_changes_nothing(load: Load, original: Tokenizer) -> Non
     tokenizer = load()
     for text in (f"{GUARD}'s", f"a{GUARD}b <", f"<|im_start|>{GUARD}<|im_end|"):
         assert tokenizer.encode_template(text) == ids_of(original, text)
+
+
+def test_a_long_text_leaves_the_interpreter_to_others(load: Load) -> None:
+    """The library's plain `encode` keeps the interpreter lock, so that every stream stood still for seconds."""
+    tokenizer, text, done, turns = load(), "word " * 200_000, threading.Event(), list[int]()
+
+    def others() -> None:
+        while not done.wait(0.001):
+            turns.append(1)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    tokenizer.encode("a", add_bos=False)
+    turns.clear()
+    tokenizer.encode(text, add_bos=False)
+    during = len(turns)
+    done.set()
+    thread.join()
+    assert during > 10
 
 
 def test_truncation_and_padding_of_the_file_are_not_applied(load: Load) -> None:

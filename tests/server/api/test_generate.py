@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from server.engine.errors import Draining, EngineUnavailable, TooBusy
 from server.engine.request import Request, TokenEvent
 from tests.helpers.api_world import Play, Step, World, events_of, make_world, says
 from tests.helpers.asgi import Answered, Call, call
-from tests.helpers.tiny_text import ids_of, piece_id
+from tests.helpers.tiny_text import TinyTokenizer, ids_of, piece_id
 
 PATH = "/v1/completions"
 
@@ -306,21 +308,27 @@ async def test_a_client_may_use_a_request_id_twice() -> None:
     assert both[0].json()["id"] != both[1].json()["id"]
 
 
-async def test_a_big_prompt_is_prepared_on_a_worker_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[object] = []
-    real = asyncio.to_thread
+async def test_big_prompts_are_prepared_one_at_a_time_on_a_worker_thread() -> None:
+    """Six at once once took gigabytes: a tokeniser needs many bytes per token while it works."""
+    threads, two_at_once = list[threading.Thread](), threading.Barrier(2)
 
-    async def counted(work: Any) -> Any:
-        used.append(work)
-        return await real(work)
+    class Watched(TinyTokenizer):
+        def encode(self, text: str, *, add_bos: bool) -> list[int]:
+            threads.append(threading.current_thread())
+            if len(text) > 10:
+                with suppress(threading.BrokenBarrierError):
+                    two_at_once.wait(0.2)
+                    threads.append(threading.main_thread())
+            return super().encode(text, add_bos=add_bos)
 
-    monkeypatch.setattr("server.api.offload.asyncio.to_thread", counted)
-    world = make_world()
+    world = make_world(tokenizer=Watched())
     assert (await complete(world, prompt="small")).status == 200
-    assert not used
-    answered = await complete(world, prompt="x" * 20_000)
-    assert (answered.status, answered.error["code"]) == (400, "context_length_exceeded")
-    assert len(used) == 1
+    assert threads == [threading.main_thread()]
+    threads.clear()
+    for answered in await asyncio.gather(*(complete(world, prompt="x" * 20_000) for _ in range(4))):
+        assert (answered.status, answered.error["code"]) == (400, "context_length_exceeded")
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads
 
 
 async def test_a_step_that_brings_no_token_brings_no_chunk() -> None:
