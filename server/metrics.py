@@ -223,5 +223,11 @@ class Metrics:
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The body and content type for a scrape with this Accept header."""
+        try:
+            return self._encoded(accept)
+        except (TypeError, ValueError):  # the library trips over a version that is no number
+            return self._encoded("")
+
+    def _encoded(self, accept: str) -> tuple[bytes, str]:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

@@ -114,6 +114,8 @@ def test_nothing_is_said_about_when_a_figure_was_made(metrics: Metrics) -> None:
     [
         ("", "text/plain; version=0.0.4; charset=utf-8"),
         ("text/html", "text/plain; version=0.0.4; charset=utf-8"),
+        ("text/plain; version=1.", "text/plain; version=0.0.4; charset=utf-8"),
+        ("application/openmetrics-text; version=abc", "text/plain; version=0.0.4; charset=utf-8"),
         ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
     ],
 )
@@ -121,7 +123,7 @@ def test_a_scrape_gets_the_format_it_asks_for(metrics: Metrics, accept: str, con
     body, kind = metrics.render(accept)
     assert kind.startswith(content_type)
     assert b"\nkvell_requests_running 0.0\n" in body
-    assert body.endswith(b"# EOF\n") == ("openmetrics" in accept)
+    assert body.endswith(b"# EOF\n") == ("openmetrics" in content_type)
 
 
 def test_two_servers_in_one_process_do_not_share_figures(clock: Clock) -> None:
