@@ -47,7 +47,7 @@ class Edits:
         """logit_bias of one row, and the ban on its stop tokens while it is too short to end."""
         biases = dict(params.logit_bias)
         if num_generated < params.min_tokens:
-            biases |= {token: -np.inf for token in params.stop_token_ids if token < self._vocab}
+            biases |= {token: -np.inf for token in params.stop_token_ids if 0 <= token < self._vocab}
         if biases:
             ids = np.fromiter(biases, np.int64, len(biases))
             self._biases.append(

@@ -58,7 +58,7 @@ def test_repetition_comes_before_the_other_penalties_and_bias_last() -> None:
 
 @pytest.mark.parametrize(("generated", "banned"), [(0, True), (2, True), (3, False), (9, False)])
 def test_stop_tokens_are_impossible_until_min_tokens_were_generated(generated: int, banned: bool) -> None:
-    params = SamplingParams(min_tokens=3, stop_token_ids=(1, 4, VOCAB + 5), logit_bias={1: 100.0})
+    params = SamplingParams(min_tokens=3, stop_token_ids=(-1, 1, 4, VOCAB + 5), logit_bias={1: 100.0})
     row = changed(torch.zeros(VOCAB), params, [], [2] * generated)
     assert row.isinf().nonzero().flatten().tolist() == ([1, 4] if banned else [])
     assert row[1] == (-math.inf if banned else 100.0)
