@@ -99,14 +99,21 @@ def _read_json(path: Path, *, missing: dict[str, Any] | None = None) -> dict[str
     if missing is not None and not path.is_file():
         return missing
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
+        value = json.loads(_read_text(path))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not UTF-8 (byte {error.start})") from error
 
 
 def _weight_files(path: Path) -> list[Path]:
@@ -162,7 +169,7 @@ def _check_index(path: Path, where: Mapping[str, SafetensorsFile]) -> None:
 def _chat_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja, else chat_template.json, else tokenizer_config.json's (one, or the default of several)."""
     if (path / "chat_template.jinja").is_file():
-        return (path / "chat_template.jinja").read_text(encoding="utf-8")
+        return _read_text(path / "chat_template.jinja")
     template = _read_json(path / "chat_template.json", missing={}).get("chat_template")
     template = template or tokenizer_config.get("chat_template")
     if isinstance(template, list):

@@ -117,4 +117,6 @@ def _open(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path}: name the directory that holds config.json and the tokenizer, not the weights file"
         )
+    if not path.is_file():  # opening a pipe would wait for someone to write
+        raise CheckpointError(f"{path}: neither a file nor a directory")
     return GGUFCheckpoint(path)

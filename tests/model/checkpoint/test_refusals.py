@@ -1,6 +1,7 @@
 """What can't be served is refused when it is opened, with one line that names the file and the reason."""
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,11 @@ def edited(path: Path, change: Callable[[bytearray], object]) -> Path:
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     assert "no such file or directory" in refusal(tmp_path / "nothing.gguf")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.gguf")
+    assert "neither a file nor a directory" in refusal(tmp_path / "m.gguf")
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
@@ -186,7 +192,7 @@ def test_impossible_rope_divisors(tmp_path: Path, value: float) -> None:
     [
         ("{", "not valid JSON"),
         ("[]", "expected a JSON object, found list"),
-        ("\udcff", "not valid JSON"),
+        ("\udcff", "not UTF-8"),
         ("[" * 100_000, "not valid JSON"),
         ("{}", "model_type is missing"),
     ],
@@ -288,6 +294,13 @@ def test_a_chat_template_that_is_no_text(tmp_path: Path) -> None:
     directory = tiny_hf(tmp_path / "m")
     (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": 7}))
     assert "chat_template is neither text nor a list" in refusal(directory)
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "config.json", "generation_config.json"])
+def test_text_that_is_not_utf8_names_the_file(tmp_path: Path, name: str) -> None:
+    directory = tiny_hf(tmp_path / "m")
+    (directory / name).write_bytes(b"{}\xff")
+    assert f"{name}: not UTF-8 (byte 2)" in refusal(directory)
 
 
 def test_control_characters_in_a_name_are_spelled_out(tmp_path: Path) -> None:
