@@ -28,7 +28,9 @@ def bind(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise _cannot_listen(host, port, error) from None
+        raise _cannot_listen(host, port, error.strerror or str(error)) from None
+    except UnicodeError:
+        raise _cannot_listen(host, port, "that is no host name") from None
     return listener
 
 
@@ -38,12 +40,11 @@ def listen(listener: socket.socket) -> None:
     try:
         listener.listen(BACKLOG)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from None
+        raise _cannot_listen(host, port, error.strerror or str(error)) from None
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> DoorError:
-    reason = (error.strerror or str(error)).lower()
-    return DoorError(f"can't listen on {host} port {port}: {reason} (another one: --port, KVELL_PORT)")
+def _cannot_listen(host: str, port: int, reason: str) -> DoorError:
+    return DoorError(f"can't listen on {host} port {port}: {reason.lower()} (another one: --port, KVELL_PORT)")
 
 
 def url(listener: socket.socket) -> str:

@@ -97,7 +97,10 @@ def _text(text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    return Path(_text(text)).expanduser()
+    try:
+        return Path(_text(text)).expanduser()
+    except RuntimeError as error:  # "~somebody" who has no home here
+        raise ValueError(text) from error
 
 
 def _switch(text: str) -> bool:

@@ -26,10 +26,16 @@ _CHUNK = 1 << 20
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """Where models are kept: $KVELL_CACHE_DIR, else kvell in $XDG_CACHE_HOME, else in ~/.cache."""
-    if chosen := environ.get("KVELL_CACHE_DIR"):
-        return Path(chosen).expanduser()
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvell"
+    """Where models are kept: $KVELL_CACHE_DIR, else kvell in $XDG_CACHE_HOME, else in ~/.cache.
+
+    Raises ModelUnavailable where that needs a home directory and there is none, as for a container's made-up user.
+    """
+    try:
+        if chosen := environ.get("KVELL_CACHE_DIR"):
+            return Path(chosen).expanduser()
+        return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvell"
+    except RuntimeError as error:
+        raise ModelUnavailable("no home directory to keep models in; set KVELL_CACHE_DIR to a directory") from error
 
 
 def fetched(name: str, entry: Entry, *, cache: Path, accept_terms: bool, progress: Progress) -> Path:

@@ -48,7 +48,7 @@ def resolve(
     if model.startswith(PREFIX):
         path, repo = hub_snapshot(model)
         return Resolved(path, repo)
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))  # unlike Path's own, it leaves a "~somebody" who isn't here as it is
     if not path.exists():
         raise ModelUnavailable(
             f"no model {model!r}: there is no such file or directory, and the catalogue has {', '.join(CATALOGUE)}; "

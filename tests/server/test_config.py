@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "prefix-cache": ("off", False, ("maybe", "", "2")),
     "max-waiting-requests": ("0", 0, ("-1", "1000001")),
     "api-key": ("sk-1 2", "sk-1 2", ("", "  ", "a\nb")),
-    "api-key-file": ("/etc/keys", Path("/etc/keys"), ("",)),
+    "api-key-file": ("/etc/keys", Path("/etc/keys"), ("", "~no-such-user/keys")),
     "drain-timeout": ("2.5", 2.5, ("-1", "nan", "inf", "30s", "86401")),
     "engine-timeout": ("45", 45.0, ("0.5", "0", "nan", "3601")),
     "sse-ping": ("0.5", 0.5, ("0", "-1", "inf")),

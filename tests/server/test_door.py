@@ -42,7 +42,7 @@ def test_nobody_can_connect_before_listen() -> None:
         socket.create_connection(listener.getsockname()).close()
 
 
-@pytest.mark.parametrize("host", ["no.such.host.invalid", "256.0.0.1", "203.0.113.1"])
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "256.0.0.1", "203.0.113.1", "a..b", "a" * 64 + ".invalid"])
 def test_a_host_that_is_not_this_machine_is_one_line(host: str) -> None:
     with pytest.raises(DoorError, match=f"can't listen on {host} port 8000: ") as found:
         bind(host, 8000)
