@@ -60,11 +60,18 @@ class Chat:
             for line in response.iter_lines():
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
-                chunk = json.loads(line.removeprefix("data: "))
-                if "error" in chunk:
-                    raise ChatFailed(chunk["error"]["message"])
-                for choice in chunk["choices"]:
-                    yield choice["delta"].get("content") or ""
+                yield _content(line.removeprefix("data: "))
+
+
+def _content(event: str) -> str:
+    """What an event adds to the reply. Raises ChatFailed with the server's error, and for what is no such event."""
+    try:
+        chunk = json.loads(event)
+        if "error" in chunk:
+            raise ChatFailed(str(chunk["error"]["message"]))
+        return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ChatFailed(f"the server sent what is no part of a reply: {event[:80]!r}") from None
 
 
 def reason(response: httpx.Response) -> str:
@@ -80,12 +87,31 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") or c == "\u200d")
 
 
+def typed(text: str) -> str:
+    """What was typed or given, as text: bytes that are no UTF-8, which Python smuggles through, become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def first_model(client: httpx.Client) -> str:
     """The model that the server has. Raises ChatFailed."""
     response = client.get("/v1/models")
     if response.status_code != 200:
         raise ChatFailed(reason(response))
-    return str(response.json()["data"][0]["id"])
+    try:
+        return str(response.json()["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        raise ChatFailed(
+            f"what answers at {client.base_url} is no server for chats: it has no list of models"
+        ) from None
+
+
+def _base(url: str) -> str:
+    """The server's address without the API's path. Raises ChatFailed for what can't be one."""
+    try:
+        httpx.URL(url).host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ChatFailed(f"{url!r} is no address of a server: {error}") from None
+    return url.rstrip("/").removesuffix("/v1")
 
 
 def run(
@@ -99,13 +125,13 @@ def run(
 ) -> None:
     """Converse until the user leaves. Raises httpx.HTTPError when the server can't be reached at all."""
     console = Console(highlight=False)
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    base = url.rstrip("/").removesuffix("/v1")
+    headers = {b"authorization": f"Bearer {api_key}".encode(errors="replace")} if api_key else {}
+    base = _base(url)
     # no limit on reading: a long prompt on a slow machine may take minutes before its first token
     timeout = httpx.Timeout(10, read=None)
     with httpx.Client(base_url=base, headers=headers, timeout=timeout, transport=transport) as client:
         try:
-            chat = Chat(client, model or first_model(client), system=system)
+            chat = Chat(client, typed(model or first_model(client)), system=system and typed(system))
         except httpx.ConnectError as error:
             raise ChatFailed(f"no server answers at {base} ({error}); start one with: kvell serve") from None
         console.print(f"{chat.model} at {base}. {HELP}.", style="dim", markup=False)
@@ -117,7 +143,7 @@ def run(
 def _turn(chat: Chat, read: Callable[[str], str], console: Console) -> bool:
     """One line of the user and what follows from it; False to leave."""
     try:
-        line = read("> ").strip()
+        line = typed(read("> ").strip())
     except KeyboardInterrupt:
         console.print("\n(Ctrl-D leaves)", style="dim")
         return True

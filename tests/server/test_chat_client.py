@@ -170,6 +170,50 @@ def test_the_key_goes_along() -> None:
     assert server.keys == ["Bearer sesame", "Bearer sesame"]
 
 
+def test_bytes_that_are_no_text_do_not_end_the_conversation() -> None:
+    """As a terminal in another encoding sends them."""
+    server = Server("x")
+    converse(server, b"caf\xe9".decode("utf-8", "surrogateescape"), "again", system="\udcff")
+    contents = [turn["content"] for turn in server.asked[1]["messages"]]  # type: ignore[attr-defined]
+    assert contents == ["\ufffd", "caf\ufffd", "x", "again"]
+
+
+def test_a_key_that_no_server_can_have_is_the_server_s_to_refuse() -> None:
+    server = Server("x")
+    converse(server, "hi", api_key="ключ")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": []}', b'{"data": [{}]}', b"\xff"])
+def test_a_server_of_another_kind_is_said_in_one_line(body: bytes) -> None:
+    class Other(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, content=body)
+
+    with pytest.raises(ChatFailed, match="what answers at http://server is no server for chats"):
+        run("http://server", api_key=None, model=None, system=None, read=types(), transport=Other())
+
+
+@pytest.mark.parametrize(
+    "event", ["{not json", "[]", '{"error": "boom"}', '{"choices": [{}]}', '{"choices": [{"delta": null}]}']
+)
+def test_an_event_that_is_no_part_of_a_reply_is_said_and_the_conversation_goes_on(
+    event: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Odd(Server):
+        def _events(self) -> Iterator[bytes]:
+            yield f"data: {event}\n\n".encode()
+
+    converse(Odd(), "hi", "again")
+    assert capsys.readouterr().out.count("no part of a reply") == 2
+
+
+@pytest.mark.parametrize("url", ["http://a..b", "http://" + "a" * 64 + ".invalid", "http://x:port"])
+def test_what_is_no_address_is_said_in_one_line(url: str) -> None:
+    with pytest.raises(ChatFailed, match="is no address of a server"):
+        run(url, api_key=None, model=None, system=None, read=types())
+
+
 def test_a_named_model_is_asked_without_looking() -> None:
     server = Server("x")
     converse(server, "hi", model="other")
