@@ -31,7 +31,7 @@ def announce(console: Console, info: Ready, *, url: str, model_id: str, chats: b
         "kvell is ready",
         f"  address   {url}",
         f"  model     {model_id} ({engine})",
-        f"  context   {info.max_model_len} tokens",
+        f"  context   {min(info.max_model_len, info.cache_tokens)} tokens",
         f"  KV cache  {cache}",
         f"  try       {curl_line(url, model_id, chats=chats, needs_key=needs_key)}",
     ]

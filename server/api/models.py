@@ -19,7 +19,7 @@ def router(serving: Serving) -> APIRouter:
             "object": "model",
             "created": serving.model.created,
             "owned_by": "kvell",
-            "max_model_len": serving.limits().context_tokens,
+            "max_model_len": serving.limits().tokens,
         }
 
     @routes.get("/v1/models", response_model=None)

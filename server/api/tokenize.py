@@ -53,10 +53,9 @@ def router(serving: Serving) -> APIRouter:
     work = Callable[[bytes, ServedModel, int | None], Fields]
 
     async def answer(request: Request, endpoint: Endpoint, do: work) -> Response:
-        info = serving.service.info
         try:
             raw = await read_body(request)
-            limit = info.max_model_len if info else None
+            limit = serving.limits().tokens if serving.service.info else None
             fields = await run_sized(len(raw), lambda: do(raw, serving.model, limit), serving.worker)
         except ClientDisconnect:
             serving.metrics.request_finished(endpoint, "cancelled")

@@ -175,7 +175,7 @@ def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_l
     return Ready(
         cache_tokens=manager.capacity_tokens,
         cache_bytes=sum((group.used + group.cached + group.free) * group.block_bytes for group in groups),
-        max_model_len=min(max_model_len, manager.capacity_tokens),
+        max_model_len=max_model_len,
         device=str(kinds.device),
         backend="torch",
         dtype=_name_of(kinds.dtype),

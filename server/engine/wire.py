@@ -43,7 +43,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
     cache_tokens: int  # tokens of full-attention KV that fit at once
     cache_bytes: int
-    max_model_len: int
+    max_model_len: int  # as the model or the user limits it; the cache may hold less
     device: str
     backend: str
     dtype: str

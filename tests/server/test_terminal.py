@@ -5,6 +5,7 @@ import json
 import shlex
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from server.engine.wire import Progress
@@ -28,6 +29,13 @@ def test_it_names_address_model_context_and_cache() -> None:
     assert "tiny (cpu, torch, float32, 1 threads" in lines[2]
     assert "200 tokens" in lines[3]
     assert "400 tokens, 1 MiB (float32)" in lines[4]
+
+
+def test_the_context_is_no_longer_than_the_cache() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    small = structs.replace(READY, cache_tokens=96)
+    announce(console, small, url=URL, model_id="tiny", chats=True, needs_key=False)
+    assert "  context   96 tokens" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("width", [20, 80])

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from server.app import create_app
-from tests.helpers.api_world import make_world
+from tests.helpers.api_world import READY, make_world
 from tests.helpers.asgi import call
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -22,6 +23,13 @@ async def test_the_one_model_is_listed() -> None:
     entry = {"id": "tiny", "object": "model", "created": 1_700_000_000, "owned_by": "kvell", "max_model_len": 200}
     assert answered.json() == {"object": "list", "data": [entry]}
     assert (await call(make_world().app, "GET", "/v1/models/tiny")).json() == entry
+
+
+async def test_what_the_cache_can_not_hold_is_not_promised() -> None:
+    world = make_world()
+    world.service.info = structs.replace(READY, cache_tokens=96)
+    assert (await call(world.app, "GET", "/v1/models/tiny")).json()["max_model_len"] == 96
+    assert (await call(world.app, "POST", "/tokenize", {"prompt": "a"})).json()["max_model_len"] == 96
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/tiny"])

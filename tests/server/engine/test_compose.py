@@ -97,6 +97,13 @@ def test_what_the_cache_can_not_hold_is_no_context(config: EngineConfig) -> None
         load(replace(config, kv_cache_bytes=16 * bytes_per_block))
 
 
+def test_a_cache_that_is_smaller_than_the_context_does_not_pass_for_it(tmp_path: Path) -> None:
+    """Or else a refusal blames the model where a larger --kv-cache-memory would help."""
+    path = tiny_hf(tmp_path / "model", max_position_embeddings=100_000)
+    _, ready = load(EngineConfig(model_path=str(path), kv_cache_bytes=8 * MIB, threads=1))
+    assert ready.cache_tokens < ready.max_model_len == 100_000
+
+
 def test_windowed_layers_get_a_group_of_their_own(tmp_path: Path) -> None:
     gemma = CONFIG | {
         "model_type": "gemma3_text",
