@@ -135,6 +135,10 @@ struct Lanes {
   }
 };
 
+// Says that the value is needed in a register at this very place. Without it the compiler computes products far ahead of
+// their additions, runs out of registers, and sends half of them through memory.
+inline void keep_here(__m256i& value) { __asm__("" : "+x"(value)); }
+
 // Adds `depth` blocks to the outputs of PANELS panels and TOKENS tokens, which are `depth_stride` blocks apart.
 template <int KIND, int GROUPS, int PANELS, int TOKENS, typename Source>
 inline void micro(std::array<Source, PANELS> w, int depth, const kvell_block* x, int64_t x_stride, const Lanes* out,
@@ -167,6 +171,7 @@ inline void micro(std::array<Source, PANELS> w, int depth, const kvell_block* x,
             for (int p = 0; p < PANELS; ++p) {
               const __m256i pair = products<KIND>(weights[p], four);
               pairs[p][t] = j == 0 ? pair : _mm256_add_epi16(pairs[p][t], pair);
+              keep_here(pairs[p][t]);
             }
           }
         }
