@@ -10,7 +10,6 @@
 // that covers one range of several leaves its result unmerged; whoever brings the last one merges them, in order.
 #pragma once
 
-#include "attention_rows.h"
 #include "attention_tiles.h"
 
 namespace {
@@ -23,14 +22,13 @@ class Item {
       : call_(call), item_(item), chunk_(call.chunks[item.chunk]), kv_head_(kv_head),
         group_(call.num_heads / call.num_kv_heads), rows_(item.num_queries * group_),
         width_(round_up(call.head_dim, 8)), row_floats_(width_ + 8),
-        keys_(call.keys, call.key_scales, call, chunk_, kv_head),
-        values_(call.values, call.value_scales, call, chunk_, kv_head) {
+        keys_(call.keys, call.key_scales, call, kv_head), values_(call.values, call.value_scales, call, kv_head) {
     const int64_t most = most_rows(group_);
     queries_ = scratch;
-    panel_ = queries_ + most * round_up(call.head_dim, 16);
-    scores_ = panel_ + kPanel * width_;
-    tile_ = scores_ + most * kRange;
-    total_ = tile_ + round_up(kValueFloats > width_ ? kValueFloats : width_, 16);
+    wide_keys_ = queries_ + most * round_up(call.head_dim, 16);
+    scores_ = wide_keys_ + kPanel * width_;
+    wide_values_ = scores_ + most * kRange;
+    total_ = wide_values_ + round_up(kValueFloats > width_ ? kValueFloats : width_, 16);
     range_ = total_ + most * row_floats_;
   }
 
@@ -56,14 +54,14 @@ class Item {
   }
   int64_t position(int64_t row) const { return chunk_.start + item_.first_query + row / group_; }
 
-  // Positions [low, high) that a row sees within those of a range; none where high <= low.
-  int64_t low(int64_t row, int64_t first) const {
+  // A row sees the positions first + [low_end, high_end) of a range; none where high_end <= low_end.
+  int64_t low_end(int64_t row, int64_t first) const {
     const int64_t from = call_.window ? position(row) - call_.window + 1 : 0;
-    return from > first ? from : first;
+    return from > first ? from - first : 0;
   }
-  int64_t high(int64_t row, int64_t first) const {
-    const int64_t end = position(row) + 1;
-    return end < first + kRange ? end : first + kRange;
+  int64_t high_end(int64_t row, int64_t first) const {
+    const int64_t end = position(row) + 1 - first;
+    return end < kRange ? end : kRange;
   }
 
   // Scaled, and in panels of kRows rows, (D, kRows) each; the last panel is narrower.
@@ -81,43 +79,76 @@ class Item {
 
   // Fills result: per row the sums, then m and l.
   void run_range(int64_t range, float* result) {
-    const int64_t first = range * kRange, low_end = low(0, first), high_end = high(rows_ - 1, first);
-    const int64_t begin = low_end / kPanel * kPanel, end = round_up(high_end, kPanel);
-    for (int64_t at = begin; at < end; at += kPanel) {
-      pack_keys(keys_, at, low_end, high_end, panel_);
-      score(at - first);
-    }
+    const int64_t first = range * kRange, low = low_end(0, first), high = high_end(rows_ - 1, first);
+    find_slots(first, low, high);
+    const int64_t begin = low / kPanel * kPanel, end = round_up(high, kPanel);
+    for (int64_t at = begin; at < end; at += kPanel) score(at, low, high);
     memset(result, 0, size_t(rows_ * row_floats_) * sizeof(float));
-    for (int64_t row = 0; row < rows_; ++row)
-      weigh(row, first, begin - first, end - first, result + row * row_floats_);
-    const int64_t step = kValueFloats / width_ > 0 ? kValueFloats / width_ : 1;
-    for (int64_t at = low_end; at < high_end; at += step) {
-      const int64_t stop = at + step < high_end ? at + step : high_end;
-      pack_values(values_, at, stop, tile_);
-      accumulate(at - first, stop - at, result);
+    for (int64_t row = 0; row < rows_; ++row) weigh(row, first, begin, end, result + row * row_floats_);
+    accumulate(low, high, result);
+  }
+
+  // slots_ of positions first + [low, high).
+  void find_slots(int64_t first, int64_t low, int64_t high) {
+    const int32_t* table = call_.tables + chunk_.table;
+    int64_t block = (first + low) / call_.block_size, offset = (first + low) % call_.block_size;
+    for (int64_t i = low; i < high; ++i) {
+      slots_[i] = int64_t(table[block]) * call_.block_size + offset;
+      if (++offset < call_.block_size) continue;
+      offset = 0;
+      ++block;
     }
   }
 
-  void score(int64_t at) {
+  // Scores of all rows with 16 positions of a range, of which those in [low, high) count.
+  void score(int64_t at, int64_t low, int64_t high) {
+    const Panel<Stored> panel(keys_, slots_ + at, low - at, high - at);
+    fetch(at + 2 * kPanel, high);
+    if (rows_ <= kRows) {
+      with_rows(rows_, [&](auto rows) {
+        score_stored<rows.number>(queries_, panel, call_.head_dim, scores_ + at, kRange);
+      });
+      return;
+    }
+    widen_keys(panel, call_.head_dim, wide_keys_);
     for (int64_t row = 0; row < rows_; row += kRows) {
       with_rows(rows_ - row, [&](auto rows) {
-        score_tile<rows.number>(queries_ + row * call_.head_dim, panel_, call_.head_dim, scores_ + row * kRange + at, kRange);
+        const float* queries = queries_ + row * call_.head_dim;
+        score_wide<rows.number>(queries, wide_keys_, call_.head_dim, scores_ + row * kRange + at, kRange);
       });
     }
   }
 
-  void accumulate(int64_t at, int64_t n, float* result) {
-    for (int64_t row = 0; row < rows_; row += kRows) {
-      with_rows(rows_ - row, [&](auto rows) {
-        sum_rows<rows.number>(scores_ + row * kRange + at, kRange, tile_, width_, n, result + row * row_floats_, row_floats_);
+  // Asks for 16 positions of keys before they are needed; past the last, for the first values.
+  void fetch(int64_t at, int64_t high) const {
+    for (int64_t i = at; i < at + kPanel && i < high; ++i) keys_.fetch(slots_[i], call_.head_dim);
+  }
+
+  // result += weights * values over positions [low, high) of a range.
+  void accumulate(int64_t low, int64_t high, float* result) {
+    if (rows_ <= kRows) {
+      with_rows(rows_, [&](auto rows) {
+        sum_stored<rows.number>(scores_ + low, values_, slots_ + low, high - low, call_.head_dim, result, row_floats_);
       });
+      return;
+    }
+    const int64_t step = width_ < kValueFloats ? kValueFloats / width_ : 1;
+    for (int64_t at = low; at < high; at += step) {
+      const int64_t n = high - at < step ? high - at : step;
+      widen_values(values_, slots_ + at, n, call_.head_dim, wide_values_);
+      for (int64_t row = 0; row < rows_; row += kRows) {
+        with_rows(rows_ - row, [&](auto rows) {
+          float* sums = result + row * row_floats_;
+          sum_wide<rows.number>(scores_ + row * kRange + at, wide_values_, width_, n, sums, row_floats_);
+        });
+      }
     }
   }
 
   // Scores [begin, end) of a row within a range become weights; what the row does not see weighs nothing.
   void weigh(int64_t row, int64_t first, int64_t begin, int64_t end, float* result) {
     float* scores = scores_ + row * kRange;
-    const int32_t from = int32_t(low(row, first) - first), to = int32_t(high(row, first) - first);
+    const int32_t from = int32_t(low_end(row, first)), to = int32_t(high_end(row, first));
     if (to <= from) {
       memset(scores + begin, 0, size_t(end - begin) * sizeof(float));
       result[width_] = -__builtin_inff();
@@ -199,8 +230,9 @@ class Item {
   const kvell_attention_item& item_;
   const kvell_chunk& chunk_;
   int64_t kv_head_, group_, rows_, width_, row_floats_;
-  CacheRows<Stored> keys_, values_;
-  float *queries_, *panel_, *scores_, *tile_, *total_, *range_;
+  CacheHead<Stored> keys_, values_;
+  int64_t slots_[kRange];
+  float *queries_, *wide_keys_, *scores_, *wide_values_, *total_, *range_;
 };
 
 template <class Stored>

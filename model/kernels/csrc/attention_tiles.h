@@ -1,62 +1,128 @@
 // The two products of attention, in register tiles. A row is one query of one head; R rows share what is loaded.
 //
-//     scores   (R x 16)  = queries (R x D) . keys (D x 16)        12 accumulators, d ascending
-//     sums     (R x 16) += weights (R x n) . values (n x 16)      12 accumulators, positions ascending
+//     scores   (R x 16)  = queries (R x D) . keys (D x 16)        2 R accumulators, d ascending
+//     sums   (R x 8 W)  += weights (R x n) . values (n x 8 W)     R W accumulators, positions ascending
 //
-// Every number is one chain of fused multiply-adds in ascending order, whatever R is and wherever a tile begins.
+// Many rows read keys and values that were widened once for all of them; few rows (a decode step) take them straight from
+// the cache. Every number is the same chain of fused multiply-adds either way, whatever R is and wherever a tile begins.
 #pragma once
 
-#include "lanes.h"
+#include "attention_rows.h"
 
 namespace {
 
-// queries (D, R), panel (D, 16) -> scores (R, 16), rows `stride` apart.
+constexpr int64_t kAhead = 8;  // positions by which values are fetched before their turn
+
+// One number d of R queries and 16 keys.
 template <int R>
-void score_tile(const float* queries, const float* panel, int64_t head_dim, float* scores, int64_t stride) {
+struct Scores {
   F8 left[R], right[R];
-  for (int r = 0; r < R; ++r)
-    left[r] = right[r] = splat(0.0f);
-  for (int64_t d = 0; d < head_dim; ++d, queries += R, panel += 16) {
-    const F8 k0 = load(panel), k1 = load(panel + 8);
+
+  Scores() {
+    for (int r = 0; r < R; ++r) left[r] = right[r] = splat(0.0f);
+  }
+  void step(const float* queries, F8 k0, F8 k1) {
     for (int r = 0; r < R; ++r) {
       const F8 q = splat(queries[r]);
       left[r] = fma(q, k0, left[r]);
       right[r] = fma(q, k1, right[r]);
     }
   }
-  for (int r = 0; r < R; ++r) {
-    store(scores + r * stride, left[r]);
-    store(scores + r * stride + 8, right[r]);
-  }
-}
-
-// weights (R, n), values (n, 8 W of them), sums (R, 8 W); the rows of each lie a stride apart.
-template <int R, int W>
-void sum_tile(const float* weights, int64_t weight_stride, const float* values, int64_t value_stride, int64_t n,
-              float* sums, int64_t sum_stride) {
-  F8 acc[R][W];
-  for (int r = 0; r < R; ++r)
-    for (int w = 0; w < W; ++w) acc[r][w] = load(sums + r * sum_stride + 8 * w);
-  for (int64_t i = 0; i < n; ++i, values += value_stride) {
-    F8 v[W];
-    for (int w = 0; w < W; ++w) v[w] = load(values + 8 * w);
+  void put(float* scores, int64_t stride) const {
     for (int r = 0; r < R; ++r) {
-      const F8 p = splat(weights[r * weight_stride + i]);
-      for (int w = 0; w < W; ++w) acc[r][w] = fma(p, v[w], acc[r][w]);
+      store(scores + r * stride, left[r]);
+      store(scores + r * stride + 8, right[r]);
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int w = 0; w < W; ++w) store(sums + r * sum_stride + 8 * w, acc[r][w]);
+};
+
+// queries (D, R), keys (D, 16) -> scores (R, 16), rows `stride` apart.
+template <int R>
+void score_wide(const float* queries, const float* keys, int64_t head_dim, float* scores, int64_t stride) {
+  Scores<R> tile;
+  for (int64_t d = 0; d < head_dim; ++d, queries += R, keys += kPanel) tile.step(queries, load(keys), load(keys + 8));
+  tile.put(scores, stride);
+}
+
+template <int R, class Stored>
+void score_stored(const float* queries, const Panel<Stored>& panel, int64_t head_dim, float* scores, int64_t stride) {
+  Scores<R> tile;
+  int64_t d = 0;
+  for (; d + 8 <= head_dim; d += 8) {
+    const Turned<Stored> turned(panel, d, 8);
+    for (int i = 0; i < 8; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
+  }
+  if (d < head_dim) {
+    const Turned<Stored> turned(panel, d, head_dim - d);
+    for (int i = 0; d + i < head_dim; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
+  }
+  tile.put(scores, stride);
+}
+
+// W registers of each of R rows of sums.
+template <int R, int W>
+struct Sums {
+  F8 acc[R][W];
+
+  Sums(const float* sums, int64_t stride) {
+    for (int r = 0; r < R; ++r)
+      for (int w = 0; w < W; ++w) acc[r][w] = load(sums + r * stride + 8 * w);
+  }
+  void step(const float* weights, int64_t stride, const F8 (&values)[W]) {
+    for (int r = 0; r < R; ++r) {
+      const F8 p = splat(weights[r * stride]);
+      for (int w = 0; w < W; ++w) acc[r][w] = fma(p, values[w], acc[r][w]);
+    }
+  }
+  void put(float* sums, int64_t stride) const {
+    for (int r = 0; r < R; ++r)
+      for (int w = 0; w < W; ++w) store(sums + r * stride + 8 * w, acc[r][w]);
+  }
+};
+
+// weights (R, n) rows kRange apart, values (n, 8 W of `width`), sums (R, 8 W) rows `stride` apart.
+template <int R, int W>
+void sum_wide_tile(const float* weights, const float* values, int64_t width, int64_t n, float* sums, int64_t stride) {
+  Sums<R, W> tile(sums, stride);
+  for (int64_t i = 0; i < n; ++i, values += width) {
+    F8 v[W];
+    for (int w = 0; w < W; ++w) v[w] = load(values + 8 * w);
+    tile.step(weights + i, kRange, v);
+  }
+  tile.put(sums, stride);
 }
 
 // The same over all `width` numbers of a row of values.
 template <int R>
-void sum_rows(const float* weights, int64_t weight_stride, const float* values, int64_t width, int64_t n, float* sums,
-              int64_t sum_stride) {
+void sum_wide(const float* weights, const float* values, int64_t width, int64_t n, float* sums, int64_t stride) {
   int64_t d = 0;
-  for (; d + 16 <= width; d += 16)
-    sum_tile<R, 2>(weights, weight_stride, values + d, width, n, sums + d, sum_stride);
-  if (d < width) sum_tile<R, 1>(weights, weight_stride, values + d, width, n, sums + d, sum_stride);
+  for (; d + 16 <= width; d += 16) sum_wide_tile<R, 2>(weights, values + d, width, n, sums + d, stride);
+  if (d < width) sum_wide_tile<R, 1>(weights, values + d, width, n, sums + d, stride);
+}
+
+// 8 W numbers from d on of n positions in the cache; W is 1 where fewer than 8 are left.
+template <int R, int W, class Stored>
+void sum_stored_tile(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, int64_t d,
+                     int64_t head_dim, float* sums, int64_t stride) {
+  Sums<R, W> tile(sums + d, stride);
+  for (int64_t i = 0; i < n; ++i) {
+    const Stored* row = cache.row(slots[i]) + d;
+    const float scale = cache.scale(slots[i]);
+    if (i + kAhead < n) prefetch(cache.row(slots[i + kAhead]) + d);
+    F8 v[W];
+    for (int w = 0; w < W; ++w) v[w] = widen(row + 8 * w, W > 1 ? 8 : head_dim - d, scale);
+    tile.step(weights + i, kRange, v);
+  }
+  tile.put(sums + d, stride);
+}
+
+template <int R, class Stored>
+void sum_stored(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, int64_t head_dim,
+                float* sums, int64_t stride) {
+  constexpr int W = R <= 3 ? 4 : 2;  // as many sums as fit the registers
+  int64_t d = 0;
+  for (; d + 8 * W <= head_dim; d += 8 * W) sum_stored_tile<R, W>(weights, cache, slots, n, d, head_dim, sums, stride);
+  for (; d < head_dim; d += 8) sum_stored_tile<R, 1>(weights, cache, slots, n, d, head_dim, sums, stride);
 }
 
 template <int R>
