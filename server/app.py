@@ -23,7 +23,9 @@ from model.tokenizer.open import open_chat_template, open_tokenizer
 from server.api import chat, completions, health, models, tokenize
 from server.api.errors import install_handlers
 from server.api.middleware import RequestLog, RequireKey
+from server.api.schema import describe_bodies
 from server.api.serving import SamplingDefaults, ServedModel, Serving
+from server.api.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from server.config import ServerConfig
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
@@ -53,14 +55,16 @@ def open_model(path: Path, model_id: str) -> ServedModel:
     )
 
 
+BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
 ROOMS = (chat, completions, health, models, tokenize)
 
 
 def create_app(serving: Serving, *, keys: Sequence[str] = ()) -> ASGIApp:
     """The routes over `serving`. With keys, every path but liveness and readiness needs one of them."""
-    routes = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    routes = FastAPI(title="kvell", version=_version(), redoc_url=None, redirect_slashes=False)
     for room in ROOMS:
         routes.include_router(room.router(serving))
+    describe_bodies(routes, BODIES)
     install_handlers(routes)
     # outermost, so that the answers to our own faults have an id and a line, too
     return RequestLog(RequireKey(routes, keys, serving.metrics) if keys else routes)

@@ -4,6 +4,7 @@ Knows the public API only. Ctrl-C stops a reply (the connection closes, and the 
 """
 
 import json
+import unicodedata
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 
@@ -74,6 +75,11 @@ def reason(response: httpx.Response) -> str:
         return f"the server answered with status {response.status_code}"
 
 
+def printable(text: str) -> str:
+    """Without control characters but line breaks and tabs: what a model says must not steer the terminal."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") or c == "\u200d")
+
+
 def first_model(client: httpx.Client) -> str:
     """The model that the server has. Raises ChatFailed."""
     response = client.get("/v1/models")
@@ -133,7 +139,7 @@ def _reply(chat: Chat, line: str, console: Console) -> None:
     pieces = chat.ask(line)
     try:
         for piece in pieces:
-            console.print(piece, end="", markup=False, soft_wrap=True)
+            console.print(printable(piece), end="", markup=False, soft_wrap=True)
         console.print()
     except KeyboardInterrupt:
         console.print("\n(stopped)", style="dim")

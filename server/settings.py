@@ -4,9 +4,9 @@ Flags arrive as raw strings, so that a flag and an environment variable are chec
 no command line: `server.config` makes the first of these values, `server.cli` shows the help.
 """
 
-import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +53,12 @@ class Setting:
         try:
             return self.parse(text)
         except ValueError:
-            shown = "not usable" if self.secret else json.dumps(text, ensure_ascii=False)
+            shown = "not usable" if self.secret else f'"{_printable(text)}"'
             raise ConfigError(f"{self.flag} ({self.env}) is {shown}; allowed: {self.allowed}") from None
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _whole(low: int, high: int) -> Parser:
@@ -87,7 +91,7 @@ def _one_of(*choices: str) -> Parser:
 
 
 def _text(text: str) -> str:
-    if not text.strip() or any(ord(character) < 32 for character in text):
+    if not text.strip() or any(unicodedata.category(character) == "Cc" for character in text):
         raise ValueError(text)
     return text
 

@@ -13,6 +13,7 @@ from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import chat_logprobs
 from server.api.messages import render
+from server.api.schema import takes
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import ChatBody
 from server.api.wording import Fields
@@ -77,8 +78,9 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, wording = APIRouter(), ChatWording(serving.model.tokenizer)
 
-    @routes.post("/v1/chat/completions", response_model=None)
+    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=takes(ChatBody))
     async def chat_completions(request: Request) -> Response:
+        """Answer a conversation. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, wording)
 
     return routes

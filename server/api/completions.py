@@ -12,6 +12,7 @@ from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import completion_logprobs
+from server.api.schema import takes
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import CompletionBody, Prompt
 from server.api.wording import Fields
@@ -84,8 +85,9 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, wording = APIRouter(), CompletionWording(serving.model.tokenizer)
 
-    @routes.post("/v1/completions", response_model=None)
+    @routes.post("/v1/completions", response_model=None, openapi_extra=takes(CompletionBody))
     async def completions(request: Request) -> Response:
+        """Go on with a text. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, wording)
 
     return routes

@@ -11,12 +11,14 @@ def router(serving: Serving) -> APIRouter:
     """The routes."""
     routes = APIRouter()
 
-    @routes.api_route("/health", methods=["GET", "HEAD"], response_model=None)
+    @routes.head("/health", response_model=None, include_in_schema=False)
+    @routes.get("/health", response_model=None)
     async def health() -> Response:
         """Liveness: this process answers. Restarting it because the engine is busy or restarting would help nobody."""
         return json_response({"status": "ok"})
 
-    @routes.api_route("/ready", methods=["GET", "HEAD"], response_model=None)
+    @routes.head("/ready", response_model=None, include_in_schema=False)
+    @routes.get("/ready", response_model=None)
     async def ready() -> Response:
         """Readiness: the engine makes progress and new work is welcome."""
         service = serving.service

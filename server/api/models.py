@@ -9,26 +9,28 @@ from server.api.wording import Fields
 
 
 def router(serving: Serving) -> APIRouter:
-    """The routes. max_model_len, which clients like to know, is null until the engine has loaded."""
+    """The routes. While the engine loads for the first time there is no model yet, only a 503: clients take the list
+    for a sign that they can begin."""
     routes = APIRouter()
 
     def described() -> Fields:
-        info = serving.service.info
         return {
             "id": serving.model.id,
             "object": "model",
             "created": serving.model.created,
             "owned_by": "kvell",
-            "max_model_len": info.max_model_len if info else None,
+            "max_model_len": serving.limits().context_tokens,
         }
 
     @routes.get("/v1/models", response_model=None)
     async def models() -> Response:
+        """The models that this server has: one."""
         return json_response({"object": "list", "data": [described()]})
 
     # names may hold slashes: hf:owner/name
     @routes.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
+        """One model."""
         serving.model.check_name(name)
         return json_response(described())
 

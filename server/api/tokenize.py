@@ -13,6 +13,7 @@ from server.api.generate import GONE, count_refusal
 from server.api.jobs import check_ids
 from server.api.messages import render
 from server.api.offload import run_sized
+from server.api.schema import takes
 from server.api.serving import ServedModel, Serving
 from server.api.types import DetokenizeBody, TokenizeBody
 from server.api.wording import Fields
@@ -65,12 +66,14 @@ def router(serving: Serving) -> APIRouter:
         serving.metrics.request_finished(endpoint, "ok")
         return json_response(fields)
 
-    @routes.post("/tokenize", response_model=None)
+    @routes.post("/tokenize", response_model=None, openapi_extra=takes(TokenizeBody))
     async def tokenize_route(request: Request) -> Response:
+        """The ids that a prompt or messages become."""
         return await answer(request, "tokenize", tokenize)
 
-    @routes.post("/detokenize", response_model=None)
+    @routes.post("/detokenize", response_model=None, openapi_extra=takes(DetokenizeBody))
     async def detokenize_route(request: Request) -> Response:
+        """The text of ids."""
         return await answer(request, "detokenize", detokenize)
 
     return routes

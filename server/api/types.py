@@ -14,6 +14,7 @@ MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1000
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGPROBS = 20
+MAX_BIASES = 1024
 
 Prompt = str | tuple[int, ...]
 
@@ -81,8 +82,13 @@ Count = Annotated[int, Ge(1), Le(2**31 - 1)]
 StopText = Annotated[str, Len(1, MAX_STOP_CHARACTERS)]
 Penalty = Annotated[float, Ge(-2), Le(2)]
 TopLogprobs = Annotated[int, Ge(0), Le(MAX_LOGPROBS)]
-Stops = Annotated[list[StopText], BeforeValidator(_listed), Len(0, MAX_STOPS)]
-Biases = Annotated[dict[int, Annotated[float, Ge(-100), Le(100)]], BeforeValidator(_bias_ids), Len(0, 1024)]
+Stops = Annotated[
+    list[StopText], BeforeValidator(_listed, json_schema_input_type=str | list[StopText]), Len(0, MAX_STOPS)
+]
+Bias = Annotated[float, Ge(-100), Le(100)]
+Biases = Annotated[
+    dict[int, Bias], BeforeValidator(_bias_ids, json_schema_input_type=dict[str, Bias]), Len(0, MAX_BIASES)
+]
 
 
 class Wire(BaseModel):
@@ -126,7 +132,10 @@ class GenerationBody(Wire):
 class CompletionBody(GenerationBody):
     """POST /v1/completions."""
 
-    prompt: Annotated[tuple[Prompt, ...], BeforeValidator(_prompts)]
+    prompt: Annotated[
+        tuple[Prompt, ...],
+        BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+    ]
     echo: bool | None = None
     logprobs: TopLogprobs | None = None
 
@@ -135,7 +144,9 @@ class Message(Wire):
     """One turn. Content is one text by now."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_text_parts)] = None
+    content: Annotated[
+        str | None, BeforeValidator(_text_parts, json_schema_input_type=str | list[dict[str, str]] | None)
+    ] = None
     tool_call_id: str | None = None
 
     @model_validator(mode="after")

@@ -21,10 +21,12 @@ from model.families.registry import to_model_config
 from model.load import load_model
 from model.runner import ModelRunner
 from model.sampling import Sampler
+from model.sampling_params import SamplingParams
 from server.config import EngineConfig
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
+from server.engine.request import Request
 from server.engine.scheduler import Limits
 from server.engine.wire import Ready
 
@@ -47,7 +49,6 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
 
     Raises CheckpointError or StartupFailed, one line for the user, where the model or a setting is at fault.
     """
-    began = time.monotonic()
     kinds = choose_kinds(config)
     torch.set_num_threads(kinds.threads)
     checkpoint = open_checkpoint(Path(config.model_path))
@@ -75,7 +76,8 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         clear=pool.clear,
         clock=time.monotonic,
     )
-    return engine, describe(engine, manager, kinds, max_model_len=max_model_len, load_seconds=time.monotonic() - began)
+    warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
+    return engine, describe(engine, manager, kinds, max_model_len=max_model_len)
 
 
 def choose_kinds(config: EngineConfig) -> Kinds:
@@ -151,7 +153,23 @@ def cache_budget(wanted: int | None, device: torch.device) -> int:
     return wanted
 
 
-def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_len: int, load_seconds: float) -> Ready:
+def warm_up(engine: Engine, *, vocab_size: int, num_tokens: int) -> None:
+    """Run a short prompt and a token before anyone waits for them. Raises StartupFailed where the model can't.
+
+    Libraries set themselves up, and the pacer learns what a token costs: a long first prompt, taken in one step on a
+    slow machine, would look like a hang. Shorter than a block, it leaves nothing in the prefix cache.
+    """
+    if num_tokens < 1:
+        return
+    prompt = tuple(token_id % vocab_size for token_id in range(num_tokens))
+    engine.submit([Request("warm-up", prompt, 2, SamplingParams(temperature=0.0))])
+    while engine.has_work:
+        for event in engine.step().events:
+            if event.finish == "error":
+                raise StartupFailed(f"the model loads, but can't compute: {event.error}")
+
+
+def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_len: int) -> Ready:
     """What the API process should know of the engine."""
     groups = engine.stats().groups
     return Ready(
@@ -164,7 +182,7 @@ def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_l
         kv_cache_dtype=_name_of(kinds.kv_dtype),
         threads=kinds.threads,
         bit_exact=False,
-        load_seconds=load_seconds,
+        load_seconds=0.0,  # whoever knows when the process began fills it in
     )
 
 

@@ -17,9 +17,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import msgspec
 
 from model.errors import CheckpointError
 from server.config import EngineConfig
@@ -73,9 +76,12 @@ Composer = Callable[[EngineConfig, Report], tuple[Core, Ready]]
 
 
 class Channel:
-    """The socket to the API process: messages in through a thread, messages out directly."""
+    """The socket to the API process: messages in through a thread, messages out directly.
 
-    def __init__(self, sock: socket.socket, *, on_end: Callable[[], None]) -> None:
+    on_end is called, from either thread, when there's nobody to work for any more; with the status to exit with.
+    """
+
+    def __init__(self, sock: socket.socket, *, on_end: Callable[[int], None]) -> None:
         self._sock = sock
         self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
         self._on_end = on_end
@@ -85,11 +91,13 @@ class Channel:
         try:
             while (body := receive_bytes(self._sock)) is not None:
                 self._inbox.put(to_engine(body))
-        except ConnectionError:
-            pass  # the other way in which the end of a socket shows
+        except ConnectionError:  # the other way in which the end of a socket shows
+            self._on_end(0)
         except Exception:
             traceback.print_exc()  # a broken stream: nothing that follows can be trusted
-        self._on_end()
+            self._on_end(1)
+        else:
+            self._on_end(0)
 
     def receive(self) -> ToEngine:
         """The next message; sleeps until there is one."""
@@ -104,7 +112,7 @@ class Channel:
         try:
             self._sock.sendall(frame(message))
         except ConnectionError:
-            self._on_end()
+            self._on_end(0)
 
 
 def serve(channel: Channel, core: Core) -> None:
@@ -133,11 +141,15 @@ def _obey(message: ToEngine, channel: Channel, core: Core) -> None:
         raise AssertionError(f"{type(message).__name__} came a second time")
 
 
-def load(channel: Channel, compose: Composer) -> Core | None:
-    """Do what Start says and report how it went; None where it failed. A failure that is our bug leaves a traceback."""
+def load(channel: Channel, find_composer: Callable[[], Composer], *, began: float) -> Core | None:
+    """Do what Start says and report how it went; None where it failed. A failure that is our bug leaves a traceback.
+
+    began is when the process began, on the monotonic clock: what Ready says about loading includes importing torch.
+    """
     start = channel.receive()
     assert isinstance(start, Start), f"the first message was {type(start).__name__}"
     try:
+        compose = find_composer()
         core, ready = compose(start.config, lambda what, fraction: channel.send(Progress(what, fraction)))
     except (CheckpointError, StartupFailed) as error:
         channel.send(Failed(_one_line(str(error))))
@@ -146,7 +158,7 @@ def load(channel: Channel, compose: Composer) -> Core | None:
         traceback.print_exc()
         channel.send(Failed(_one_line(f"{type(error).__name__}: {error}")))
         return None
-    channel.send(ready)
+    channel.send(msgspec.structs.replace(ready, load_seconds=time.monotonic() - began))
     return core
 
 
@@ -164,20 +176,15 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
-def wait_asleep(environment: MutableMapping[str, str]) -> None:
-    """Have OpenMP's threads sleep soon after a parallel region. Must come before torch is imported.
-
-    By default they spin for milliseconds, which steals the core from the thread that they wait for whenever anything
-    else runs on the machine: a step then takes ten times as long. About 50 microseconds of spinning bridge the gap
-    between two matrix products. What the user has set stays.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & environment.keys():
-        environment["OMP_WAIT_POLICY"] = "PASSIVE"
-        environment["GOMP_SPINCOUNT"] = "1000"
+def _import_composer() -> Composer:
+    """Not at the top of the file: torch takes seconds, and by now the process dies with its parent."""
+    composer: Composer = importlib.import_module("server.engine.compose").compose
+    return composer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process's life; returns its exit status."""
+    began = time.monotonic()
     # Ctrl-C and a stop of the whole group reach this process too, but only the API process decides when it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -185,10 +192,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fd", type=int, required=True)
     sock = socket.socket(fileno=parser.parse_args(arguments).fd)
     die_with_parent()
-    channel = Channel(sock, on_end=lambda: os._exit(0))
-    wait_asleep(os.environ)
-    # importing torch takes seconds; by now this process can already die with its parent
-    core = load(channel, importlib.import_module("server.engine.compose").compose)
+    channel = Channel(sock, on_end=os._exit)
+    core = load(channel, _import_composer, began=began)
     if core is None:
         return 1
     serve(channel, core)

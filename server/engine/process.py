@@ -5,6 +5,7 @@ The socket pair is the only tie. Our end closes it: that is the order to exit. T
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -31,6 +32,9 @@ from server.engine.wire import (
 
 # -P: a folder called server/ in the working directory must not be taken for ours
 ENGINE_COMMAND = (sys.executable, "-P", "-m", "server.engine.main")
+# torch's OpenMP threads spin at barriers by default: beside one other busy process that costs a factor of ten
+# (docs/lab-notes.md). A setting of the user's own goes first.
+SLEEP_AT_BARRIERS = {"OMP_WAIT_POLICY": "PASSIVE"}
 POLL_SECONDS = 0.01
 KILL_SECONDS = 5.0
 
@@ -59,7 +63,10 @@ class EngineProcess:
         try:
             with theirs:
                 child = subprocess.Popen(
-                    [*command, "--fd", str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+                    [*command, "--fd", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env=SLEEP_AT_BARRIERS | os.environ,
                 )
         except BaseException:
             ours.close()

@@ -210,13 +210,18 @@ def test_what_somebody_owns_is_not_evicted() -> None:
 
 
 def test_memory_stays_flat_without_the_garbage_collector() -> None:
-    """Evicted nodes hold no cycles, so they are gone at once."""
+    """Evicted and discarded nodes hold no cycles, so they are gone at once."""
     manager = make((None, 6), 8)
     gc.collect()
     gc.disable()
     try:
         for first in range(300):
             remember(manager, [first] * 10)
+            failed = manager.open([1000 + first] * 10)
+            compute(manager, failed)
+            remember(manager, [1000 + first] * 16)  # on top of it, so it goes with it
+            manager.close(failed, discard=True)
+        del failed
         num_nodes = sum(type(thing) is Node for thing in gc.get_objects())
     finally:
         gc.enable()

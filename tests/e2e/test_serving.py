@@ -194,3 +194,40 @@ def test_an_idle_connection_and_a_half_sent_request_hold_up_nobody(server: LiveS
     with socket.create_connection(address), socket.create_connection(address) as half:
         half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert complete(server, "hi").status == 200
+
+
+def raw(server: LiveServer, *parts: bytes) -> bytes:
+    """What a server answers to these bytes, up to the end of the first answer's head."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        for part in parts:
+            connection.sendall(part)
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            received = connection.recv(65536)
+            assert received, answer
+            answer += received
+        return answer
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_sent(server: LiveServer) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n"
+    assert raw(server, head).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_in_chunks_is_one_body(server: LiveServer) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b'{"prompt": "a", "max_tokens": 1}'
+    chunks = [b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:7], body[7:])]
+    assert raw(server, head, *chunks, b"0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_no_http_is_a_400_and_disturbs_nobody(server: LiveServer) -> None:
+    assert raw(server, b"\x16\x03\x01 hello\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert complete(server, "hi").status == 200
+
+
+def test_a_client_that_stops_reading_holds_up_nobody(server: LiveServer) -> None:
+    with server.stream("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1500, "stream": True} | LONG):
+        assert complete(server, "hi").status == 200
+        server.until_idle()
+    assert complete(server, "hi").status == 200

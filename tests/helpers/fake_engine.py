@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,7 +120,7 @@ def ready(config: EngineConfig) -> Ready:
         kv_cache_dtype="float32",
         threads=1,
         bit_exact=True,
-        load_seconds=0.25,
+        load_seconds=0.0,
     )
 
 
@@ -154,8 +155,8 @@ def main() -> int:
         with arguments.starts.open("a") as starts:
             number = starts.tell()
             starts.write(".")
-    channel = Channel(socket.socket(fileno=arguments.fd), on_end=lambda: os._exit(0))
-    core = load(channel, play(words[min(number, len(words) - 1)]))
+    channel = Channel(socket.socket(fileno=arguments.fd), on_end=os._exit)
+    core = load(channel, lambda: play(words[min(number, len(words) - 1)]), began=time.monotonic())
     if core is None:
         return 1
     serve(channel, core)

@@ -1,8 +1,10 @@
 """Tiny random float64 decoders, exact enough that company never changes a token, with the real cache around them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from cache.groups import group_layers
 from cache.pool import KVPool
@@ -11,6 +13,7 @@ from model.building import build_decoder
 from model.config import ModelConfig, RopeConfig
 from model.decoder import Decoder
 from model.families.registry import weight_shapes
+from model.quant.weight import Weight
 from model.runner import ModelRunner
 from model.sampling import Sampler
 from server.engine.request import Request
@@ -45,18 +48,28 @@ def tiny_config(windows: Sequence[int | None]) -> ModelConfig:
     )
 
 
-def tiny_decoder(windows: Sequence[int | None], *, seed: int = 0) -> Decoder:
-    """Random weights, large enough that the answer depends on all of the prompt."""
+def tiny_decoder(windows: Sequence[int | None], *, seed: int = 0, broken_token: int | None = None) -> Decoder:
+    """Random weights, so large that the answer depends on all of the prompt; the embedding of broken_token is NaN."""
     config = tiny_config(windows)
     generator = torch.Generator().manual_seed(seed)
-    return build_decoder(
-        config,
-        {
-            name: torch.randn(shape, generator=generator, dtype=torch.float64) * (0.5 if len(shape) > 1 else 0.2)
-            + (1.0 if len(shape) == 1 and not config.norm_offset else 0.0)
-            for name, shape in weight_shapes(config).items()
-        },
-    )
+    tensors = {}
+    for name, shape in weight_shapes(config).items():
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+        is_norm = len(shape) == 1
+        tensors[name] = 0.2 * noise + (1.0 - config.norm_offset) if is_norm else 0.5 * noise
+    decoder = build_decoder(config, tensors)
+    return decoder if broken_token is None else replace(decoder, embedding=_Broken(decoder.embedding, broken_token))
+
+
+@dataclass(frozen=True)
+class _Broken:
+    """An embedding that is NaN for one token; as the head it is sound."""
+
+    weight: Weight
+    token: int
+
+    def take(self, rows: Tensor) -> Tensor:
+        return self.weight.take(rows).masked_fill((rows == self.token)[:, None], torch.nan)
 
 
 def make_real_world(decoder: Decoder, setting: Setting) -> World:

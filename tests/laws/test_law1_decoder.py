@@ -82,3 +82,23 @@ def test_the_answer_depends_on_all_of_the_prompt() -> None:
         other = msgspec.structs.replace(REQUEST, prompt=((PROMPT[0] + 1) % 24, *PROMPT[1:]))
         mine, its = alone(decoder, REQUEST), alone(decoder, other)
         assert abs(mine.logprobs[0].logprob - its.logprobs[0].logprob) > 1e-4
+
+
+def test_a_neighbour_whose_numbers_are_not_finite_changes_nothing() -> None:
+    """Its keys and values are NaN in blocks that others get after it, also in the middle of a long prompt."""
+    rng = Random(3)
+    good = [
+        Request(f"{i}", tuple(rng.randrange(3) for _ in range(9 + i)), 6, SamplingParams(temperature=0.0))
+        for i in range(6)
+    ]
+    expected = {each.id: alone(GEMMA, each) for each in good}
+    unused = min(set(range(3, 24)) - {token for each in expected.values() for token in each.tokens})
+    broken = tiny_decoder((6, None, 6), broken_token=unused)
+    bad = [Request(f"bad{i}", (*[1] * (3 + 8 * i), unused, *[2] * 9), 4, SamplingParams()) for i in range(3)]
+    setting = Setting((None, 6), (12, 12), max_num_seqs=4, max_num_batched_tokens=7, prefix_cache=False)
+    answers = make_real_world(broken, setting).run([good[0], bad[0], *good[1:3], *bad[1:], *good[3:]])
+    assert {answers[each.id].error for each in bad} == {
+        "the model failed: FloatingPointError('hidden states are not finite')"
+    }
+    for request in good:
+        expect_same(answers[request.id], expected[request.id])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from model.attention.reference import TorchAttention
+from model.batch import Chunk
 from model.building import build_decoder
 from model.config import ModelConfig, RopeConfig
 from model.decoder import Decoder
@@ -128,9 +129,12 @@ def test_bfloat16_is_near_float64() -> None:
 
 def test_the_embedding_scale_is_rounded_to_the_compute_type() -> None:
     """Gemma was trained with sqrt(hidden) in bfloat16: for 3072 that is 55.5, not 55.4256."""
-    config = replace(GEMMA, embedding_scale=3072**0.5)
-    assert tiny(config, torch.bfloat16).scale.item() == 55.5
-    assert tiny(config, torch.float64).scale.item() == 3072**0.5
+    decoder = tiny(replace(GEMMA, embedding_scale=3072**0.5, num_layers=0, windows=()), torch.bfloat16)
+    batch = Packer((), 4, torch.bfloat16, torch.device("cpu")).pack([Chunk(PROMPT, 0, (), 0)])
+    states = decoder.hidden(batch, Paged(decoder).kv, TorchAttention())  # of no layers: the embeddings themselves
+    rows = decoder.embedding.take(torch.tensor(PROMPT))
+    assert torch.equal(states, rows * 55.5)
+    assert not torch.equal(states, rows * 3072**0.5)
 
 
 def test_a_tied_head_is_the_embedding_itself() -> None:

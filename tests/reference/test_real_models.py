@@ -80,7 +80,7 @@ def _original_logits(original: Any, tokens: list[int], num_last: int) -> Tensor:
 
 
 def _greedy(decoder: Decoder, prompts: list[list[int]]) -> tuple[list[list[int]], Tensor]:
-    """What we say after each prompt, all at once: ids (B, NUM_NEW), and every eighth step's logits (B, NUM_NEW / 8, V)."""
+    """What we say after each prompt, all at once: ids (B, NUM_NEW), and each eighth step's logits (B, 8, V)."""
     paged = Paged(decoder, num_blocks=2000, block_size=16)
     rows = [paged.runner.run([paged.chunk(str(i), prompt, num_logits=1)]) for i, prompt in enumerate(prompts)]
     steps = [torch.cat(rows)]

@@ -113,6 +113,11 @@ def test_what_is_typed_is_asked_and_the_reply_is_shown(capsys: pytest.CaptureFix
     assert "Hello [b]there[/b]" in capsys.readouterr().out
 
 
+def test_what_the_model_says_can_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    converse(Server("a\x1b[31mb\x07\x9b\u202e", "c\n👩‍👩‍👧‍👦"), "hi")
+    assert "\na[31mbc\n👩‍👩‍👧‍👦\n" in capsys.readouterr().out
+
+
 def test_empty_lines_ask_nothing() -> None:
     server = Server("x")
     converse(server, "", "   ")
@@ -142,18 +147,16 @@ def test_ctrl_c_at_the_prompt_does_not_leave() -> None:
     assert len(server.asked) == 1
 
 
-def test_ctrl_c_stops_a_reply_and_the_conversation_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = Server("Hel", "lo")
+def test_ctrl_c_stops_a_reply_and_the_conversation_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted(Server):
+        def _events(self) -> Iterator[bytes]:
+            yield from (event for number, event in enumerate(super()._events()) if number < 3)
+            raise KeyboardInterrupt
 
-    def interrupted(chat: Chat, text: str) -> Iterator[str]:
-        yield "Hel"
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Chat, "ask", interrupted)
+    server = Interrupted("Hel", "lo")
     converse(server, "hi", "again")
-    assert capsys.readouterr().out.count("(stopped)") == 2
+    assert capsys.readouterr().out.count("Hel\n(stopped)") == 2
+    assert server.asked[1]["messages"][1] == {"role": "assistant", "content": "Hel"}  # type: ignore[index]
 
 
 def test_an_error_is_shown_and_the_conversation_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

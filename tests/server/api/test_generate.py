@@ -75,6 +75,29 @@ async def test_a_stop_string_ends_one_choice_and_leaves_the_others_alone() -> No
     assert [choice["finish_reason"] for choice in body["choices"]] == ["length", "stop", "length"]
 
 
+async def test_a_choice_that_a_stop_string_ended_is_cancelled_while_its_siblings_go_on() -> None:
+    gate = asyncio.Event()
+
+    def play(requests: Sequence[Request]) -> Iterable[Step]:
+        yield [TokenEvent(requests[0].id, ids_of("ab")), TokenEvent(requests[1].id, ids_of("xy"))]
+        yield gate
+        yield from events_of(requests[1], ids_of("z"))
+
+    world = make_world(play)
+    under_way = Call(world.app, "POST", PATH, [b'{"prompt": "hi", "n": 2, "stop": "b", "stream": true}'])
+    await under_way.wrote()
+    while not under_way.answered.blocks:
+        await under_way.wrote()
+    assert world.service.cancelled == [world.service.submitted[0].id]
+    gate.set()
+    assert (await under_way.done()).chunks()[-1]["choices"][0] == {
+        "index": 1,
+        "text": "",
+        "logprobs": None,
+        "finish_reason": "length",
+    }
+
+
 async def test_a_stop_in_the_engine_s_last_event_cancels_nothing() -> None:
     world = make_world(says("ab", finish="length"))
     assert (await complete(world, stop="b")).json()["choices"][0]["finish_reason"] == "stop"

@@ -24,10 +24,19 @@ async def test_the_one_model_is_listed() -> None:
     assert (await call(make_world().app, "GET", "/v1/models/tiny")).json() == entry
 
 
-async def test_its_length_is_not_known_before_the_engine_has_loaded() -> None:
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/tiny"])
+async def test_before_the_engine_has_loaded_there_is_no_model_to_list(path: str) -> None:
+    # tools wait for this list and then begin at once
     world = make_world()
-    world.service.info = None
-    assert (await call(world.app, "GET", "/v1/models")).json()["data"][0]["max_model_len"] is None
+    world.service.info, world.service.reason = None, "the engine is loading the model"
+    answered = await call(world.app, "GET", path)
+    assert (answered.status, answered.error["code"]) == (503, "engine_unavailable")
+
+
+async def test_while_the_engine_restarts_the_list_stays() -> None:
+    world = make_world()
+    world.service.state = "restarting"
+    assert (await call(world.app, "GET", "/v1/models")).status == 200
 
 
 async def test_a_name_with_slashes_has_its_page() -> None:

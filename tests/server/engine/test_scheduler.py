@@ -118,6 +118,16 @@ def test_every_decode_gets_its_token_even_without_budget_for_prompts() -> None:
         assert bench.step(budget=1) == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
+def test_an_older_prompt_that_takes_the_whole_budget_leaves_younger_streams_their_tokens() -> None:
+    bench = Bench()
+    shared = list(range(12))
+    bench.add("a", [*shared, 50])
+    bench.add("b", [*shared, *range(60, 90)])  # waits for a's blocks, and has a lot to do then
+    bench.add("c", 4)
+    assert bench.step(budget=18) == {"a": 13, "c": 4}
+    assert bench.step(budget=5) == {"a": 1, "b": 5, "c": 1}
+
+
 def test_no_more_sequences_run_than_allowed() -> None:
     bench = Bench(max_num_seqs=2)
     for name in "abc":
@@ -130,10 +140,10 @@ def test_no_more_sequences_run_than_allowed() -> None:
 
 
 def test_a_prompt_comes_in_only_when_it_fits_beside_what_runs() -> None:
-    bench = Bench(num_blocks=10)
+    bench = Bench(num_blocks=11)
     bench.add("a", 20, max_tokens=4)
     bench.add("b", 20, max_tokens=4)
-    assert bench.step(budget=8) == {"a": 8}, "a's own rest is spoken for, though its blocks are still free"
+    assert bench.step(budget=24) == {"a": 20}, "the block for a's output is spoken for, though it is still free"
     while bench.names()[0] == ["a"]:
         bench.step(budget=8)
     bench.step(budget=8)
@@ -208,6 +218,21 @@ def test_the_oldest_is_never_preempted() -> None:
         bench.commit(plan)
 
 
+def test_a_stream_that_gets_no_token_does_not_count_as_running() -> None:
+    """Not even the youngest, which has nobody to throw out but itself."""
+    bench = Bench(num_blocks=9)
+    for name in "abc":
+        bench.add(name, 6, max_tokens=20)
+    num_preempted = 0
+    while sum(map(len, bench.names())):
+        plan = bench.plan()
+        advanced = [work.generation for work in plan.work]
+        assert all(each in advanced for each in bench.scheduler.running if each.decoding)
+        num_preempted += len(plan.preempted)
+        bench.commit(plan)
+    assert num_preempted >= 2
+
+
 def test_after_a_preemption_the_next_piece_starts_where_the_cache_ends() -> None:
     bench = Bench(num_blocks=6)
     bench.add("a", 8, max_tokens=9)
@@ -221,6 +246,7 @@ def test_after_a_preemption_the_next_piece_starts_where_the_cache_ends() -> None
         bench.commit(plan)
     assert work[0].chunk.start + len(work[0].chunk.tokens) == written
     assert work[0].chunk.start % BLOCK == 0
+    assert list(work[0].chunk.tokens) == b.tokens[work[0].chunk.start : written]
     assert b.running_sequence.num_computed == written
     assert work[0].chunk.num_logits == 1
     assert work[0].decode_tokens == 1

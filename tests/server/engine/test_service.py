@@ -12,7 +12,7 @@ from server.engine.service import EngineService
 from server.engine.submission import Submission
 from server.metrics import Metrics
 from tests.helpers.fake_engine import BUSY, COUNT, CRASH, FAULT, HOLD, SPIN
-from tests.helpers.waiting import eventually, is_running, open_files
+from tests.helpers.waiting import DEADLINE_SECONDS, eventually, is_running, open_files
 
 
 def figure(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -22,8 +22,9 @@ def figure(metrics: Metrics, name: str, **labels: str) -> float | None:
 async def collect(submission: Submission) -> dict[str, list[int]]:
     """Tokens by request, once all have finished."""
     tokens: dict[str, list[int]] = {}
-    async for event in submission:
-        tokens.setdefault(event.request_id, []).extend(event.tokens)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async for event in submission:
+            tokens.setdefault(event.request_id, []).extend(event.tokens)
     return tokens
 
 
@@ -421,7 +422,7 @@ async def test_an_idle_server_is_drained_at_once(make_service) -> None:
     assert await service.drained(0.0)
 
 
-async def test_an_engine_that_dies_while_draining_is_not_replaced(make_service, make_request) -> None:
+async def test_an_engine_that_dies_while_draining_is_not_replaced(make_service, make_request, tmp_path) -> None:
     service = make_service()
     pid = await started(service)
     submission = service.submit([make_request(HOLD)])
@@ -430,8 +431,10 @@ async def test_an_engine_that_dies_while_draining_is_not_replaced(make_service, 
     with pytest.raises(EngineUnavailable):
         await collect(submission)
     assert await service.drained(1.0)
-    await eventually(lambda: service.engine_pid is None)
+    await eventually(service._supervisor.done)
+    assert service.engine_pid is None
     assert service.state == "draining"
+    assert (tmp_path / "starts").stat().st_size == 1
 
 
 @pytest.mark.parametrize("behaviour", [COUNT, HOLD, BUSY, SPIN])
