@@ -3,7 +3,7 @@
 T tokens, L wanted rows, C hidden size, V vocabulary. Knows no families (data decides), no checkpoints, no requests.
 
 Everything a step does is an op of `model.kernels`, `turn`, an addition or a call of the attention backend, in an order
-that depends on the configuration alone: `model.recording` runs it once over values that note what is done to them, and
+that depends on the configuration alone: `model.program.recording` runs it once over values that note what is done to them, and
 the list is the program that a native backend replays.
 """
 

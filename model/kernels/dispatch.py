@@ -8,7 +8,7 @@ Op = TypeVar("Op", bound=Callable[..., Any])
 
 
 def op(reference: Op) -> Op:
-    """The reference in torch, and what other kinds of first arguments have registered instead (`model.recording`)."""
+    """The reference in torch, and what other kinds of first arguments have registered instead (`model.program.recording`)."""
     return cast(Op, singledispatch(reference))
 
 

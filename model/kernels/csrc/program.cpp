@@ -61,6 +61,8 @@ void attend(kvell_program& program, const kvell_op& op) {
   call.out_stride = program.stride(op.out);
   call.keys = op.data[0];
   call.values = op.data[1];
+  call.key_scales = static_cast<const float*>(op.data[2]);
+  call.value_scales = static_cast<const float*>(op.data[3]);
   call.stored = op.stored;
   call.block_size = view.block_size;
   call.num_heads = view.num_heads;
@@ -83,8 +85,8 @@ void run_section(kvell_program& program, const Section& section) {
   if (section.by_rows) return run_by_rows(program, section);
   const kvell_op& op = program.ops[static_cast<size_t>(section.first)];
   switch (op.opcode) {
-    case KVELL_TAKE: return take(program, op);
-    case KVELL_MATMUL: return multiply(program, op);
+    case KVELL_OP_TAKE: return take(program, op);
+    case KVELL_OP_MATMUL: return multiply(program, op);
     default: return attend(program, op);
   }
 }
@@ -117,7 +119,7 @@ size_t scratch_floats(const kvell_program& program) {
 int64_t vocabulary_of(const kvell_program& program) {
   int64_t rows = INT64_MAX;
   for (const kvell_op& op : program.ops)
-    if (op.opcode == KVELL_TAKE) rows = std::min<int64_t>(rows, static_cast<const kvell_matrix*>(op.data[0])->rows);
+    if (op.opcode == KVELL_OP_TAKE) rows = std::min<int64_t>(rows, static_cast<const kvell_matrix*>(op.data[0])->rows);
   return rows;
 }
 

@@ -12,20 +12,21 @@
 constexpr int KVELL_PROGRAM_VERSION = 1;  // of every struct here and what each operation means
 
 enum kvell_opcode : int32_t {
-  KVELL_TAKE = 0,      // out = the tokens' rows of matrix data[0]
-  KVELL_SCALE = 1,     // out = in0 * number
-  KVELL_ADD = 2,       // out = in0 + in1
-  KVELL_BIAS = 3,      // out = in0 + data[0]
-  KVELL_NORM = 4,      // RMSNorm of each of `heads` parts of the row: weight data[0] (head_dim), epsilon number
-  KVELL_ROTATE = 5,    // each of `heads` parts turned by its position, rope table `index`
-  KVELL_WRITE = 6,     // in0, in1: keys and values into the cache data[0], data[1] of view `index`
-  KVELL_SILU = 7,      // out = silu(in0) * in1
-  KVELL_GELU = 8,      // out = gelu(in0) * in1, the tanh form
-  KVELL_QUANTIZE = 9,  // out = blocks of in0
-  KVELL_GATHER = 10,   // out = the wanted rows of in0; begins a section
-  KVELL_CHECK = 11,    // the step fails unless in0 is finite
-  KVELL_MATMUL = 12,   // out = `count` matrices data[0] times in0 (float kinds), in1 (their blocks: integer kinds)
-  KVELL_ATTEND = 13,   // out = attention of in0 over the cache data[0], data[1] of view `index`; number: scale of scores
+  KVELL_OP_TAKE = 0,      // out = the tokens' rows of matrix data[0]
+  KVELL_OP_SCALE = 1,     // out = in0 * number
+  KVELL_OP_ADD = 2,       // out = in0 + in1
+  KVELL_OP_BIAS = 3,      // out = in0 + data[0]
+  KVELL_OP_NORM = 4,      // RMSNorm of each of `heads` parts of the row: weight data[0] (head_dim), epsilon number
+  KVELL_OP_ROTATE = 5,    // each of `heads` parts turned by its position, rope table `index`
+  KVELL_OP_WRITE = 6,     // in0, in1: keys and values into the cache data[0], data[1] of view `index`;
+                          // int8: with scales to data[2], data[3]
+  KVELL_OP_SILU = 7,      // out = silu(in0) * in1
+  KVELL_OP_GELU = 8,      // out = gelu(in0) * in1, the tanh form
+  KVELL_OP_QUANTIZE = 9,  // out = blocks of in0
+  KVELL_OP_GATHER = 10,   // out = the wanted rows of in0; begins a section
+  KVELL_OP_CHECK = 11,    // the step fails unless in0 is finite
+  KVELL_OP_MATMUL = 12,   // out = `count` matrices data[0] times in0 (float kinds), in1 (their blocks: integer kinds)
+  KVELL_OP_ATTEND = 13,   // out = attention of in0 over the cache (as WRITE) of view `index`; number: scale of scores
   KVELL_NUM_OPCODES = 14,
 };
 
@@ -52,7 +53,7 @@ struct kvell_op {
   int32_t count;   // of what data[0] holds: matrices, or floats
   int32_t stored;  // kvell_stored, of WRITE and ATTEND
   float number;
-  const void* data[2];
+  const void* data[4];
 };
 
 // How layers of one KV group and one window see the cache.

@@ -84,7 +84,7 @@ struct Checker {
       if (m->columns != columns) return "has a matrix of " + std::to_string(m->columns) + " columns for " + std::to_string(columns);
       if (m->rows < 1 || m->first_row < 0 || (rows && m->first_row + int64_t{m->rows} > rows))
         return "has a matrix that writes outside its output";
-      if (op.opcode == KVELL_MATMUL && (is_float(m->kind) ? op.in0 : op.in1).buffer < 0)
+      if (op.opcode == KVELL_OP_MATMUL && (is_float(m->kind) ? op.in0 : op.in1).buffer < 0)
         return "lacks the input that its matrix needs";
     }
     return {};
@@ -106,31 +106,32 @@ struct Checker {
 
   // Rows and sizes of everything but products and embeddings.
   std::string row_wise(const kvell_op& op) const {
-    const bool gathers = op.opcode == KVELL_GATHER, has_out = op.out.buffer >= 0;
+    const bool gathers = op.opcode == KVELL_OP_GATHER, has_out = op.out.buffer >= 0;
     if (has_out && op.out.columns != op.in0.columns) return "changes the number of columns";
     if (op.in1.buffer >= 0 && op.in1.columns != op.in0.columns) return "has inputs of two sizes";
     if (op.in1.buffer >= 0 && buffer(op.in1).rows != buffer(op.in0).rows) return "has inputs of different rows";
     if (has_out && !gathers && buffer(op.out).rows != buffer(op.in0).rows) return "changes rows";
     if (gathers && (buffer(op.in0).rows != KVELL_TOKENS || buffer(op.out).rows != KVELL_WANTED)) return "gathers odd rows";
-    if (op.opcode == KVELL_BIAS && op.count != op.in0.columns) return "has a bias of another size";
+    if (op.opcode == KVELL_OP_BIAS && op.count != op.in0.columns) return "has a bias of another size";
     return {};
   }
 
   std::string heads(const kvell_op& op) const {
-    const bool per_head = op.opcode == KVELL_NORM || op.opcode == KVELL_ROTATE;
+    const bool per_head = op.opcode == KVELL_OP_NORM || op.opcode == KVELL_OP_ROTATE;
     if (per_head && (op.heads < 1 || op.head_dim < 1 || int64_t{op.heads} * op.head_dim != op.in0.columns))
       return "has heads that don't fill its row";
-    if (op.opcode == KVELL_NORM && op.count != op.head_dim) return "has a weight of another size";
-    if (op.opcode == KVELL_ROTATE) {
+    if (op.opcode == KVELL_OP_NORM && op.count != op.head_dim) return "has a weight of another size";
+    if (op.opcode == KVELL_OP_ROTATE) {
       if (op.index < 0 || op.index >= spec.num_ropes) return "names no rope table";
       if (2 * spec.ropes[op.index].pairs != op.head_dim) return "has a rope table of another size";
       if (buffer(op.in0).rows != KVELL_TOKENS) return "turns rows that have no positions";
     }
-    if (op.opcode != KVELL_WRITE && op.opcode != KVELL_ATTEND) return {};
+    if (op.opcode != KVELL_OP_WRITE && op.opcode != KVELL_OP_ATTEND) return {};
     if (op.index < 0 || op.index >= spec.num_views) return "names no view";
-    if (op.stored != KVELL_CACHE_F32 && op.stored != KVELL_CACHE_BF16) return "has a cache type that can't be written";
+    if (op.stored < KVELL_CACHE_F32 || op.stored > KVELL_CACHE_INT8) return "has an unknown type of cache";
+    if (op.stored == KVELL_CACHE_INT8 && !(op.data[2] && op.data[3])) return "lacks the scales of its cache";
     const kvell_view& v = spec.views[op.index];
-    const int64_t heads = op.opcode == KVELL_WRITE ? v.num_kv_heads : v.num_heads;
+    const int64_t heads = op.opcode == KVELL_OP_WRITE ? v.num_kv_heads : v.num_heads;
     if (heads * v.head_dim != op.in0.columns) return "has heads that don't fill its row";
     if (buffer(op.in0).rows != KVELL_TOKENS) return "sees rows that have no positions";
     return {};
@@ -141,10 +142,10 @@ struct Checker {
     const Needs& needs = NEEDS[op.opcode];
     for (int i = 0; i < needs.num_data; ++i)
       if (!op.data[i]) return "lacks its data";
-    std::string fault = operand(op.out, needs.out, op.opcode == KVELL_QUANTIZE);
+    std::string fault = operand(op.out, needs.out, op.opcode == KVELL_OP_QUANTIZE);
     if (!fault.empty()) return fault;
-    if (op.opcode == KVELL_MATMUL) return multiply(op);
-    if (op.opcode == KVELL_TAKE) {
+    if (op.opcode == KVELL_OP_MATMUL) return multiply(op);
+    if (op.opcode == KVELL_OP_TAKE) {
       if (buffer(op.out).rows != KVELL_TOKENS || op.count != 1) return "takes odd rows";
       return matrices(op, static_cast<const kvell_matrix*>(op.data[0]), 1, op.out.columns, 0);
     }
@@ -160,7 +161,7 @@ struct Checker {
     if (op.section < before.section) return "is out of order";
     if (op.section != before.section) return {};
     if (!is_row_wise(op.opcode) || !is_row_wise(before.opcode)) return "shares a section but isn't row-wise";
-    if (op.opcode == KVELL_GATHER) return "gathers in the middle of a section";
+    if (op.opcode == KVELL_OP_GATHER) return "gathers in the middle of a section";
     const kvell_operand& rows = before.out.buffer < 0 ? before.in0 : before.out;
     return buffer(op.in0).rows == buffer(rows).rows ? "" : "shares a section but not its rows";
   }

@@ -6,6 +6,7 @@
 
 #include "attention.h"
 #include "kernels.h"
+#include "ops.h"
 #include "program.h"
 
 namespace kvell {
@@ -35,18 +36,10 @@ struct StepState {
   const kvell_step* step = nullptr;
 };
 
-// Row-wise kernels that are not in kernels.h.
-struct RowKernels {
-  void (*norm)(const float* x, const float* weight, int n, float epsilon, float* out);
-  void (*rotate)(const float* x, const float* cosines, const float* sines, int pairs, float* out);
-  void (*silu)(const float* gate, const float* up, int n, float* out);
-  void (*gelu)(const float* gate, const float* up, int n, float* out);
-  void (*store)(const float* x, int n, int32_t stored, void* out);  // to float32 or bfloat16
-};
 const RowKernels& row_kernels_of(int isa);
 
 inline bool is_row_wise(int32_t opcode) {
-  return opcode != KVELL_TAKE && opcode != KVELL_MATMUL && opcode != KVELL_ATTEND;
+  return opcode != KVELL_OP_TAKE && opcode != KVELL_OP_MATMUL && opcode != KVELL_OP_ATTEND;
 }
 
 // An empty string when the specification is sound.

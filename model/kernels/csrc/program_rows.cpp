@@ -1,81 +1,62 @@
 // Row-wise operations of a program, for some rows at a time.
-#include <cmath>
 #include <cstring>
 
-#include "half.h"
-#include "layout.h"
 #include "program_parts.h"
 
 namespace kvell {
 namespace {
 
-int64_t cache_bytes(int32_t stored, int64_t values) { return stored == KVELL_CACHE_F32 ? 4 * values : 2 * values; }
+int64_t value_bytes_of(int32_t stored) {
+  return stored == KVELL_CACHE_F32 ? 4 : stored == KVELL_CACHE_BF16 ? 2 : 1;
+}
 
-void write(kvell_program& p, const kvell_op& op, int64_t row) {
-  const RowKernels& kernels = row_kernels_of(kvell_team_isa(p.team));
+void write(kvell_program& p, const kvell_op& op, const RowKernels& kernels, int64_t row) {
   const kvell_view& view = p.views[static_cast<size_t>(op.index)];
-  const int width = view.num_kv_heads * view.head_dim;
   const int64_t slot = p.state.views[static_cast<size_t>(op.index)].slots[static_cast<size_t>(row)];
-  for (int i = 0; i < 2; ++i) {
-    auto* cache = static_cast<uint8_t*>(const_cast<void*>(op.data[i])) + cache_bytes(op.stored, slot * width);
-    kernels.store(p.floats(i ? op.in1 : op.in0, row), width, op.stored, cache);
+  const int64_t width = view.head_dim, bytes = width * value_bytes_of(op.stored);
+  for (int part = 0; part < 2; ++part) {
+    const float* x = p.floats(part ? op.in1 : op.in0, row);
+    auto* cache = static_cast<uint8_t*>(const_cast<void*>(op.data[part]));
+    auto* scales = static_cast<float*>(const_cast<void*>(op.data[2 + part]));
+    for (int64_t head = 0; head < view.num_kv_heads; ++head) {
+      const int64_t at = slot * view.num_kv_heads + head;
+      kernels.store(x + head * width, op.stored, width, cache + at * bytes, scales ? scales + at : nullptr);
+    }
   }
 }
 
-bool is_finite(const float* x, int n) {
-  uint32_t found = 0;
-  for (int i = 0; i < n; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, x + i, 4);
-    found |= (bits & 0x7f800000u) == 0x7f800000u;
-  }
-  return !found;
-}
-
-void norm(kvell_program& p, const kvell_op& op, int64_t row) {
-  const auto kernel = row_kernels_of(kvell_team_isa(p.team)).norm;
+void norm(kvell_program& p, const kvell_op& op, const RowKernels& kernels, int64_t row) {
   const float *x = p.floats(op.in0, row), *weight = static_cast<const float*>(op.data[0]);
   float* out = p.floats(op.out, row);
-  for (int head = 0; head < op.heads; ++head)
-    kernel(x + head * op.head_dim, weight, op.head_dim, op.number, out + head * op.head_dim);
+  for (int64_t at = 0; at < op.in0.columns; at += op.head_dim)
+    kernels.norm(x + at, weight, op.number, op.head_dim, out + at);
 }
 
-void rotate(kvell_program& p, const kvell_op& op, int64_t row) {
-  const auto kernel = row_kernels_of(kvell_team_isa(p.team)).rotate;
+void rotate(kvell_program& p, const kvell_op& op, const RowKernels& kernels, int64_t row) {
   const kvell_rope& rope = p.ropes[static_cast<size_t>(op.index)];
-  const int64_t at = p.state.positions[static_cast<size_t>(row)] * rope.pairs;
+  const int64_t angle = p.state.positions[static_cast<size_t>(row)] * rope.pairs;
   const float* x = p.floats(op.in0, row);
   float* out = p.floats(op.out, row);
-  for (int head = 0; head < op.heads; ++head)
-    kernel(x + head * op.head_dim, rope.cosines + at, rope.sines + at, rope.pairs, out + head * op.head_dim);
+  for (int64_t at = 0; at < op.in0.columns; at += op.head_dim)
+    kernels.rotate(x + at, rope.cosines + angle, rope.sines + angle, op.head_dim, out + at);
 }
 
-void run_row(kvell_program& p, const kvell_op& op, int64_t row) {
-  const int isa = kvell_team_isa(p.team), n = op.in0.columns;
+void run_row(kvell_program& p, const kvell_op& op, const RowKernels& kernels, int64_t row) {
+  const int n = op.in0.columns;
   const float *x = p.floats(op.in0, row), *y = op.in1.buffer < 0 ? nullptr : p.floats(op.in1, row);
-  float* out = op.out.buffer < 0 || op.opcode == KVELL_QUANTIZE ? nullptr : p.floats(op.out, row);
+  float* out = op.out.buffer < 0 || op.opcode == KVELL_OP_QUANTIZE ? nullptr : p.floats(op.out, row);
   switch (op.opcode) {
-    case KVELL_SCALE:
-      for (int i = 0; i < n; ++i) out[i] = x[i] * op.number;
-      return;
-    case KVELL_ADD:
-      for (int i = 0; i < n; ++i) out[i] = x[i] + y[i];
-      return;
-    case KVELL_BIAS:
-      y = static_cast<const float*>(op.data[0]);
-      for (int i = 0; i < n; ++i) out[i] = x[i] + y[i];
-      return;
-    case KVELL_NORM: return norm(p, op, row);
-    case KVELL_ROTATE: return rotate(p, op, row);
-    case KVELL_WRITE: return write(p, op, row);
-    case KVELL_SILU: return row_kernels_of(isa).silu(x, y, n, out);
-    case KVELL_GELU: return row_kernels_of(isa).gelu(x, y, n, out);
-    case KVELL_QUANTIZE: return kernels_of(isa)->quantize_row(x, n, p.blocks(op.out, row));
-    case KVELL_GATHER:
-      std::memcpy(out, p.floats(op.in0, p.state.wanted[static_cast<size_t>(row)]), static_cast<size_t>(n) * 4);
-      return;
-    case KVELL_CHECK:
-      if (!is_finite(x, n)) p.not_finite.store(true, std::memory_order_relaxed);
+    case KVELL_OP_SCALE: return kernels.scale(x, op.number, n, out);
+    case KVELL_OP_ADD: return kernels.add(x, y, n, out);
+    case KVELL_OP_BIAS: return kernels.add(x, static_cast<const float*>(op.data[0]), n, out);
+    case KVELL_OP_NORM: return norm(p, op, kernels, row);
+    case KVELL_OP_ROTATE: return rotate(p, op, kernels, row);
+    case KVELL_OP_WRITE: return write(p, op, kernels, row);
+    case KVELL_OP_SILU: return kernels.gate(x, y, KVELL_SILU, n, out);
+    case KVELL_OP_GELU: return kernels.gate(x, y, KVELL_GELU_TANH, n, out);
+    case KVELL_OP_QUANTIZE: return kernels_of(kvell_team_isa(p.team))->quantize_row(x, n, p.blocks(op.out, row));
+    case KVELL_OP_CHECK:
+      if (!kernels.finite(x, n)) p.not_finite.store(true, std::memory_order_relaxed);
       return;
     default: return;
   }
@@ -83,8 +64,24 @@ void run_row(kvell_program& p, const kvell_op& op, int64_t row) {
 
 }  // namespace
 
+const RowKernels& row_kernels_of(int isa) {
+#if defined(KVELL_BUILD_AVX2)
+  if (isa == KVELL_AVX2 || isa == KVELL_AVX512) return AVX2_ROWS;
+#endif
+  (void)isa;
+  return PLAIN_ROWS;
+}
+
 void run_rows(kvell_program& program, const kvell_op& op, int64_t first, int64_t last) {
-  for (int64_t row = first; row < last; ++row) run_row(program, op, row);
+  const RowKernels& kernels = row_kernels_of(kvell_team_isa(program.team));
+  for (int64_t row = first; row < last; ++row) {
+    if (op.opcode == KVELL_OP_GATHER) {
+      const float* from = program.floats(op.in0, program.state.wanted[static_cast<size_t>(row)]);
+      std::memcpy(program.floats(op.out, row), from, static_cast<size_t>(op.in0.columns) * sizeof(float));
+    } else {
+      run_row(program, op, kernels, row);
+    }
+  }
 }
 
 }  // namespace kvell
