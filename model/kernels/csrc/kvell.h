@@ -69,21 +69,27 @@ KVELL_API kvell_team* kvell_team_create(int32_t threads, int32_t isa);  // null 
 KVELL_API void kvell_team_destroy(kvell_team* team);
 KVELL_API int32_t kvell_team_threads(const kvell_team* team);
 KVELL_API int32_t kvell_team_isa(const kvell_team* team);
+// 1 when the team's kernels give the same bits as plain C on small matrices of every kind.
+KVELL_API int32_t kvell_selftest(kvell_team* team);
 
-// Packing. codes (R, C) one a byte; scales and offsets (R, ceil(C / group)) float32, exactly representable in the
-// matrix's scale type; offsets may be null unless STORED. Any number of rows may be packed at a time, first_row a
-// multiple of 8 and num_rows one too, unless they are the last.
+// Packing. first_row is a multiple of 8, and num_rows is one too, unless they are the matrix's last rows.
 KVELL_API int64_t kvell_matrix_bytes(const kvell_matrix* matrix);
-KVELL_API void kvell_pack_codes(const kvell_matrix* matrix, int32_t first_row, int32_t num_rows, const uint8_t* codes,
-                                const float* scales, const float* offsets);
+// codes (num_rows, C) one a byte; scales and offsets (num_rows, ceil(C / group)) float32, rounded to the matrix's scale
+// type; offsets may be null unless STORED.
+KVELL_API void kvell_pack_codes(kvell_team* team, const kvell_matrix* matrix, int32_t first_row, int32_t num_rows,
+                                const uint8_t* codes, const float* scales, const float* offsets);
 // values (num_rows, C) in the matrix's own float kind.
-KVELL_API void kvell_pack_values(const kvell_matrix* matrix, int32_t first_row, int32_t num_rows, const void* values);
-// Blocks as GGUF stores them -> codes, scales, offsets as kvell_pack_codes takes them. Returns 0 for a type unknown.
-KVELL_API int32_t kvell_unpack_gguf(int32_t gguf_type, const uint8_t* data, int64_t num_rows, int64_t columns,
-                                    uint8_t* codes, float* scales, float* offsets);
+KVELL_API void kvell_pack_values(kvell_team* team, const kvell_matrix* matrix, int32_t first_row, int32_t num_rows,
+                                 const void* values);
+// Blocks as GGUF stores them, by ggml's number of the type. `kvell_gguf_format` fills in kind, group, scale_bytes, offset
+// and zero of the matrix that holds them without rounding, and says 0 where there is no such type; C is a multiple of
+// the type's block length.
+KVELL_API int32_t kvell_gguf_format(int32_t gguf_type, kvell_matrix* matrix);
+KVELL_API void kvell_pack_gguf(kvell_team* team, const kvell_matrix* matrix, int32_t first_row, int32_t num_rows,
+                               int32_t gguf_type, const uint8_t* data);
 // Row ids[t] of the matrix -> out (T, C): fma(scale, code, offset).
-KVELL_API void kvell_take(const kvell_matrix* matrix, const int64_t* ids, int64_t num_tokens, float* out,
-                          int64_t out_stride);
+KVELL_API void kvell_take(kvell_team* team, const kvell_matrix* matrix, const int64_t* ids, int64_t num_tokens,
+                          float* out, int64_t out_stride);
 
 // x (T, C) with x_stride floats between rows -> out (T, ceil(C / 32)) blocks; columns past C count as zeros.
 KVELL_API void kvell_quantize(kvell_team* team, const float* x, int64_t x_stride, int64_t num_tokens, int32_t columns,
