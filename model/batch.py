@@ -54,9 +54,9 @@ class Piece:
 class BlockTables:
     """What every chunk reads, without padding: for backends that follow the tables themselves. Always on the host.
 
-    chunks  (B, 4) int64: row of the chunk's first token among the step's T, its absolute position, number of tokens, and
-            where its table begins: position p lies in blocks[chunks[b, 3] + p // block_size]. That may begin before the
-            array does: blocks that a window has left are not in it.
+    chunks  (B, 4) int64: row of the chunk's first token among the step's T, its absolute position, number of tokens,
+            and where its table begins: position p lies in blocks[chunks[b, 3] + p // block_size]. That may begin
+            before the array does: blocks that a window has left are not in it.
     blocks  int32
     """
 

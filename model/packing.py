@@ -58,7 +58,8 @@ class Packer:
 
     def _tables(self, chunks: Sequence[Chunk], group_id: int, window: int | None) -> BlockTables:
         size = self.block_size
-        rows, blocks, row = [], [], 0
+        rows, row = [], 0
+        blocks: list[int] = []
         for chunk in chunks:
             num_tokens = len(chunk.tokens)
             low = 0 if window is None else max(chunk.start - window + 1, 0) // size

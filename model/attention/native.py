@@ -11,6 +11,7 @@ from model.attention.backend import KVStore
 from model.batch import CacheView, StepBatch
 from model.kernels.attention import AttentionPlan, HeadShape
 from model.kernels.native import Team
+from model.kernels.ops import CacheLayer, store
 
 
 class NativeAttention:
@@ -37,11 +38,12 @@ class NativeAttention:
         """queries (T, H, D), keys and values (T, Hkv, D) -> (T, H, D). The step's own keys are written first."""
         kind = kv.group_of(layer_id), window
         view = batch.views[kind]
-        kv.write(layer_id, view.slots, keys, values)
+        cache = CacheLayer(kv.keys(layer_id), kv.values(layer_id))
+        store(self._team, keys, values, view.slots, cache)
         queries = queries.contiguous()
         out = torch.empty_like(queries)
         plan = self._plan(kind, view, HeadShape(queries.shape[1], keys.shape[1], keys.shape[2]))
-        plan.attend(queries, kv.keys(layer_id), kv.values(layer_id), out, scale=scale)
+        plan.attend(queries, cache, out, scale=scale)
         return out
 
     def _plan(self, kind: tuple[int, int | None], view: CacheView, shape: HeadShape) -> AttentionPlan:

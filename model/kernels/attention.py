@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.kernels.native import Team
+from model.kernels.ops import STORED, CacheLayer
 
-_STORED = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 _ITEM = np.dtype([("queries_and_ranges", "i4", 8), ("partial", "i8")])
 _LINE = 64  # bytes
 
@@ -27,7 +27,10 @@ class _Call(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("queries", "out")),
         *((name, ctypes.c_int64) for name in ("query_stride", "out_stride")),
         *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales")),
-        *((name, ctypes.c_int32) for name in ("stored", "block_size", "num_heads", "num_kv_heads", "head_dim", "window")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("stored", "block_size", "num_heads", "num_kv_heads", "head_dim", "window")
+        ),
         ("scale", ctypes.c_float),
         ("num_items", ctypes.c_int32),
         *((name, ctypes.c_void_p) for name in ("chunks", "tables", "items", "counters", "partials", "scratch")),
@@ -110,24 +113,24 @@ class AttentionPlan:
     def attend(
         self,
         queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        cache: CacheLayer,
         out: Tensor,
         *,
         scale: float,
-        scales: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         """Attention of the step's queries (T, H, D) float32 over one layer's cache -> out (T, H, D) float32.
 
-        keys and values (num_blocks, block_size, Hkv, D): float32, bfloat16, or int8 with scales (num_blocks, block_size,
-        Hkv) float32 of each. The step's own keys and values are in them already. Each token's heads must be contiguous.
+        The step's own keys and values are in the cache already. A token's heads must be contiguous.
         """
-        shape, block_size = self.shape, keys.shape[1]
+        shape, keys, values, scales = self.shape, cache.keys, cache.values, cache.scales
         assert queries.dtype == out.dtype == torch.float32, (queries.dtype, out.dtype)
-        assert queries.shape == out.shape and queries.shape[1:] == (shape.num_heads, shape.head_dim), queries.shape
+        assert queries.shape == out.shape, (queries.shape, out.shape)
+        assert queries.shape[1:] == (shape.num_heads, shape.head_dim), queries.shape
         assert queries.stride()[1:] == out.stride()[1:] == (shape.head_dim, 1), (queries.stride(), out.stride())
         assert keys.shape[2:] == values.shape[2:] == (shape.num_kv_heads, shape.head_dim), keys.shape
-        assert keys.is_contiguous() and values.is_contiguous() and keys.dtype == values.dtype
+        assert keys.is_contiguous(), keys.stride()
+        assert values.is_contiguous(), values.stride()
+        assert keys.dtype == values.dtype, (keys.dtype, values.dtype)
         assert (scales is not None) == (keys.dtype == torch.int8)
         call = _Call(
             queries.data_ptr(),
@@ -138,8 +141,8 @@ class AttentionPlan:
             values.data_ptr(),
             None if scales is None else scales[0].data_ptr(),
             None if scales is None else scales[1].data_ptr(),
-            _STORED[keys.dtype],
-            block_size,
+            STORED[keys.dtype],
+            keys.shape[1],
             shape.num_heads,
             shape.num_kv_heads,
             shape.head_dim,
@@ -152,19 +155,6 @@ class AttentionPlan:
             ),
         )
         self.team.library.kvell_attend(self.team.handle, ctypes.byref(call))
-
-
-def declare(library: ctypes.CDLL) -> None:
-    """Tells ctypes the types of attention's functions."""
-    pointer, small, large = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
-    library.kvell_plan_attention.argtypes = [pointer, large, small, small, small, small, pointer, large, pointer]
-    library.kvell_plan_attention.restype = None
-    library.kvell_attention_row_floats.argtypes = [small]
-    library.kvell_attention_row_floats.restype = large
-    library.kvell_attention_scratch_floats.argtypes = [small] * 3
-    library.kvell_attention_scratch_floats.restype = large
-    library.kvell_attend.argtypes = [pointer, pointer]
-    library.kvell_attend.restype = None
 
 
 def _aligned_floats(count: int) -> NDArray[np.float32]:
