@@ -39,11 +39,10 @@ class NativeAttention:
         kind = kv.group_of(layer_id), window
         view = batch.views[kind]
         cache = CacheLayer(kv.keys(layer_id), kv.values(layer_id))
-        store(self._team, keys, values, view.slots, cache)
-        queries = queries.contiguous()
-        out = torch.empty_like(queries)
+        store(self._team, _whole_rows(keys), _whole_rows(values), view.slots, cache)
+        out = torch.empty(queries.shape)
         plan = self._plan(kind, view, HeadShape(queries.shape[1], keys.shape[1], keys.shape[2]))
-        plan.attend(queries, cache, out, scale=scale)
+        plan.attend(_whole_rows(queries), cache, out, scale=scale)
         return out
 
     def _plan(self, kind: tuple[int, int | None], view: CacheView, shape: HeadShape) -> AttentionPlan:
@@ -53,3 +52,8 @@ class NativeAttention:
         plan = AttentionPlan.of(self._team, view.tables.chunks, view.tables.blocks, shape=shape, window=kind[1])
         self._plans[kind] = view, plan
         return plan
+
+
+def _whole_rows(x: Tensor) -> Tensor:
+    """x (T, H, D) such that each token's heads follow one another; copies only if they don't yet."""
+    return x if x[0].is_contiguous() else x.contiguous()
