@@ -57,6 +57,23 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "kvell_take": (None, (c_void_p, _M, c_void_p, c_int64, c_void_p, c_int64)),
     "kvell_quantize": (None, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
     "kvell_matmul": (None, (c_void_p, _M, c_int32, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int64)),
+    "kvell_plan_attention": (
+        None,
+        (c_void_p, c_int64, c_int32, c_int32, c_int32, c_int32, c_void_p, c_int64, c_void_p),
+    ),
+    "kvell_attention_row_floats": (c_int64, (c_int32,)),
+    "kvell_attention_scratch_floats": (c_int64, (c_int32, c_int32, c_int32)),
+    "kvell_attend": (None, (c_void_p, c_void_p)),
+    "kvell_normalize": (None, (c_void_p, c_void_p)),
+    "kvell_rotate_and_store": (None, (c_void_p, c_void_p)),
+    "kvell_store": (None, (c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64)),
+    "kvell_activate": (None, (c_void_p, c_void_p)),
+    "kvell_copy_rows": (
+        None,
+        (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int32, c_float, c_void_p, c_int64),
+    ),
+    "kvell_add_bias": (None, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
+    "kvell_finite_rows": (c_int64, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
 }
 
 

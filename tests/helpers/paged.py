@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from model.attention.backend import AttentionBackend
 from model.attention.reference import TorchAttention
 from model.batch import Chunk
 from model.config import ModelConfig
@@ -64,10 +65,11 @@ class Paged:
         block_size: int = 4,
         seed: int = 0,
         device: torch.device = CPU,
+        attention: AttentionBackend | None = None,
     ) -> None:
         config, dtype = decoder.config, decoder.dtype
         self.kv = PlainKV(config, num_blocks=num_blocks, block_size=block_size, dtype=dtype, device=device)
-        self.runner = ModelRunner(decoder, self.kv, TorchAttention(), device)
+        self.runner = ModelRunner(decoder, self.kv, attention or TorchAttention(), device)
         order = torch.randperm(num_blocks - 1, generator=torch.Generator().manual_seed(seed)) + 1
         self._free = order.tolist()
         self._tables: dict[str, list[list[int]]] = {}
