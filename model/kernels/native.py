@@ -6,7 +6,7 @@ Knows the names in csrc/kvell.h; knows no weights and no models. Whoever adds a 
 import ctypes
 import os
 import weakref
-from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 ABI = 1
@@ -74,6 +74,10 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     ),
     "kvell_add_bias": (None, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
     "kvell_finite_rows": (c_int64, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
+    "kvell_program_create": (c_void_p, (c_void_p, c_void_p, c_char_p, c_int64)),
+    "kvell_program_destroy": (None, (c_void_p,)),
+    "kvell_program_run": (c_int32, (c_void_p, c_void_p)),
+    "kvell_program_error": (c_char_p, (c_void_p,)),
 }
 
 

@@ -1,7 +1,6 @@
-"""The C structs of csrc/program.h for ctypes, and the calls that take them."""
+"""The C structs of csrc/program.h for ctypes."""
 
-import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 VERSION = 1
 (
@@ -102,17 +101,3 @@ class StepRecord(Structure):
         *((name, c_int64) for name in ("num_chunks", "num_tokens", "num_tables")),
         *((name, c_void_p) for name in ("chunks", "tokens", "first_blocks", "tables", "logits", "seconds")),
     )
-
-
-def declare(library: ctypes.CDLL) -> None:
-    """Tells ctypes the types of the program's functions."""
-    library.kvell_program_create.argtypes = [c_void_p, POINTER(Spec), c_char_p, c_int64]
-    library.kvell_program_create.restype = c_void_p
-    library.kvell_program_destroy.argtypes = [c_void_p]
-    library.kvell_program_destroy.restype = None
-    library.kvell_program_run.argtypes = [c_void_p, POINTER(StepRecord)]
-    library.kvell_program_run.restype = c_int32
-    library.kvell_program_error.argtypes = [c_void_p]
-    library.kvell_program_error.restype = c_char_p
-
-

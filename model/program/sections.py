@@ -9,6 +9,7 @@ without sections, so the bits are the same. Knows no memory and no C.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from model.kernels import native
 from model.program.recording import Attend, Buffer, Gather, Matmul, Quantize, Recorded, Take, Value
 from model.quant.packed import PackedWeight
 
@@ -32,7 +33,7 @@ def quantized(ops: Sequence[Recorded]) -> list[Recorded]:
             continue
         weight, x = op.action.weight, op.inputs[0]
         assert isinstance(weight, PackedWeight), type(weight)
-        inputs = (x,) if weight.needs_floats else ()
+        inputs = (x,) if _needs_floats(weight) else ()
         if weight.needs_blocks:
             if x.buffer not in blocks:
                 blocks[x.buffer] = replace(x, buffer=Buffer(x.buffer.rows, x.columns, blocks=True), first=0)
@@ -62,3 +63,7 @@ def _fits(op: Recorded, section: Section) -> bool:
 
 def _rows(op: Recorded) -> str:
     return (op.out or op.inputs[0]).buffer.rows
+
+
+def _needs_floats(weight: PackedWeight) -> bool:
+    return any(matrix.kind >= native.BF16 for matrix in weight.matrices)

@@ -1,7 +1,7 @@
 """The decoder's step as a list: runs a `Decoder` once over values that note what is done to them.
 
 T tokens, L wanted rows, C columns, H heads, D head size. Knows the ops of `model.kernels` and what the decoder does with
-tensors between them; knows no families, no memory and no native code. `model.program` makes the list executable.
+tensors between them; knows no families, no memory and no native code. `model.program.lowering` makes the list executable.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Quantize:
-    """Activations as blocks of codes. Not recorded: `model.program` puts it where a weight needs it."""
+    """Activations as blocks of codes. Not recorded: `model.program.sections` puts it where a weight needs it."""
 
 
 Action = Take | Matmul | Scale | Add | Bias | Norm | Rotate | Gate | Write | Attend | Gather | Check | Quantize

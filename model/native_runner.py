@@ -1,0 +1,97 @@
+"""Chunks in, logits out, by one native call: the fast counterpart of `model.runner`. CPU only.
+
+B chunks, T tokens, L wanted rows, V vocabulary. Knows how a step is laid out for csrc/program.h; knows no requests, no
+sampling, no scheduling.
+"""
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.attention.backend import KVStore
+from model.batch import Chunk
+from model.decoder import Decoder
+from model.kernels.native import Team
+from model.program import records
+from model.program.lowering import Kind, lower
+from model.program.recording import record
+from model.program.records import StepRecord
+from model.program.sections import quantized, sections
+
+_ERROR_BYTES = 256
+
+
+class NativeRunner:
+    """A decoder of packed weights as a native program over one cache. One step at a time."""
+
+    def __init__(
+        self, decoder: Decoder, kv: KVStore, team: Team, *, max_tokens: int, max_len: int, join: bool = True
+    ) -> None:
+        """max_tokens in a step, max_len positions of a sequence. join False: no section has more than one operation."""
+        self.sections = sections(quantized(record(decoder, kv)), join=join)
+        self._program = lower(self.sections, kv, decoder.config, max_tokens=max_tokens, max_len=max_len)
+        self._team = team
+        self._block_size = kv.block_size
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        self._handle = team.library.kvell_program_create(
+            team.handle, ctypes.byref(self._program.spec), error, _ERROR_BYTES
+        )
+        assert self._handle, error.value.decode()
+        weakref.finalize(self, team.library.kvell_program_destroy, self._handle)
+
+    def run(self, chunks: Sequence[Chunk], *, seconds: "np.ndarray[tuple[int], np.dtype[np.float64]] | None" = None) -> Tensor:
+        """One step. Writes the chunks' keys and values to the cache.
+
+        chunks: at least one; a sequence occurs at most once, with blocks for all its positions.
+        Returns the logits (L, V) float32: the last num_logits positions of each chunk, chunk after chunk.
+        seconds (number of sections): what each of them took is added.
+        Raises FloatingPointError when a hidden state is not finite, also one whose logits nobody wants.
+        """
+        tokens: list[int] = []
+        rows: list[tuple[int, int, int]] = []
+        reached = num_rows = 0
+        for chunk in chunks:
+            tokens += chunk.tokens
+            length = len(chunk.tokens)
+            rows.append((chunk.start, length, chunk.num_logits))
+            num_rows += chunk.num_logits
+            reached = max(reached, chunk.start + length)
+        for rope in self._program.ropes:
+            rope.reach(reached)
+        tables: list[int] = []
+        first_blocks = [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks]
+        packed = [np.array(part, dtype=np.int64) for part in (rows, tokens, first_blocks)]
+        blocks = np.array(tables, dtype=np.int32)
+        logits = torch.empty(num_rows, self._program.vocab_size, dtype=torch.float32)
+        step = StepRecord(
+            len(rows),
+            len(tokens),
+            len(tables),
+            *(array.ctypes.data for array in (*packed, blocks)),
+            logits.data_ptr(),
+            None if seconds is None else seconds.ctypes.data,
+        )
+        self._raise(self._team.library.kvell_program_run(self._handle, ctypes.byref(step)))
+        return logits
+
+    def _table(self, chunk: Chunk, kind: Kind, tables: list[int]) -> int:
+        """Appends the blocks that the chunk reads; returns where its block 0 would be."""
+        group, window = kind
+        low = 0 if window is None else max(chunk.start - window + 1, 0) // self._block_size
+        high = (chunk.start + len(chunk.tokens) - 1) // self._block_size + 1
+        first = len(tables) - low
+        tables += chunk.tables[group][low:high]
+        return first
+
+    def _raise(self, outcome: int) -> None:
+        if outcome == records.DONE:
+            return
+        if outcome == records.NOT_FINITE:
+            raise FloatingPointError("hidden states are not finite")
+        if outcome == records.NO_MEMORY:
+            raise MemoryError("no memory for a step of the native program")
+        raise ValueError(self._team.library.kvell_program_error(self._handle).decode())
