@@ -103,13 +103,17 @@ class Item {
   // Scores of all rows with 16 positions of a range, of which those in [low, high) count.
   void score(int64_t at, int64_t low, int64_t high) {
     const Panel<Stored> panel(keys_, slots_ + at, low - at, high - at);
-    fetch(at + 2 * kPanel, high);
     if (rows_ <= kRows) {
+      // After the last keys come the first values.
+      const int64_t next = at + kAhead, value = low + next - round_up(high, kPanel);
+      const Panel<Stored> ahead = next < high ? Panel<Stored>(keys_, slots_ + next, 0, high - next)
+                                              : Panel<Stored>(values_, slots_ + value, 0, high - value);
       with_rows(rows_, [&](auto rows) {
-        score_stored<rows.number>(queries_, panel, call_.head_dim, scores_ + at, kRange);
+        score_stored<rows.number>(queries_, panel, ahead, call_.head_dim, scores_ + at, kRange);
       });
       return;
     }
+    for (int64_t i = at + kAhead; i < at + kAhead + kPanel && i < high; ++i) keys_.fetch(slots_[i]);
     widen_keys(panel, call_.head_dim, wide_keys_);
     for (int64_t row = 0; row < rows_; row += kRows) {
       with_rows(rows_ - row, [&](auto rows) {
@@ -119,23 +123,18 @@ class Item {
     }
   }
 
-  // Asks for 16 positions of keys before they are needed; past the last, for the first values.
-  void fetch(int64_t at, int64_t high) const {
-    for (int64_t i = at; i < at + kPanel && i < high; ++i) keys_.fetch(slots_[i], call_.head_dim);
-  }
-
   // result += weights * values over positions [low, high) of a range.
   void accumulate(int64_t low, int64_t high, float* result) {
     if (rows_ <= kRows) {
       with_rows(rows_, [&](auto rows) {
-        sum_stored<rows.number>(scores_ + low, values_, slots_ + low, high - low, call_.head_dim, result, row_floats_);
+        sum_stored<rows.number>(scores_ + low, values_, slots_ + low, high - low, result, row_floats_);
       });
       return;
     }
     const int64_t step = width_ < kValueFloats ? kValueFloats / width_ : 1;
     for (int64_t at = low; at < high; at += step) {
       const int64_t n = high - at < step ? high - at : step;
-      widen_values(values_, slots_ + at, n, call_.head_dim, wide_values_);
+      widen_values(values_, slots_ + at, n, wide_values_);
       for (int64_t row = 0; row < rows_; row += kRows) {
         with_rows(rows_ - row, [&](auto rows) {
           float* sums = result + row * row_floats_;

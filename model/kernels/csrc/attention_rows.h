@@ -30,15 +30,15 @@ template <class Stored>
 struct CacheHead {
   const Stored* first;  // of slot 0
   const float* scales;  // likewise; null unless Stored is int8
-  int64_t stride, scale_stride;
+  int64_t stride, scale_stride, head_dim;
 
   CacheHead(const void* pool, const float* pool_scales, const kvell_attention& call, int64_t head)
       : first(static_cast<const Stored*>(pool) + head * call.head_dim), scales(pool_scales ? pool_scales + head : nullptr),
-        stride(int64_t(call.num_kv_heads) * call.head_dim), scale_stride(call.num_kv_heads) {}
+        stride(int64_t(call.num_kv_heads) * call.head_dim), scale_stride(call.num_kv_heads), head_dim(call.head_dim) {}
 
   const Stored* row(int64_t slot) const { return first + slot * stride; }
   float scale(int64_t slot) const { return sizeof(Stored) == 1 ? scales[slot * scale_stride] : 1.0f; }
-  void fetch(int64_t slot, int64_t head_dim) const {
+  void fetch(int64_t slot) const {
     const char* at = reinterpret_cast<const char*>(row(slot));
     for (int64_t byte = 0; byte < head_dim * int64_t(sizeof(Stored)); byte += 64) prefetch(at + byte);
   }
@@ -130,12 +130,12 @@ void widen_keys(const Panel<Stored>& panel, int64_t head_dim, float* keys) {
 
 // Values as the wide tiles take them: (n, D padded with zeros to a multiple of 8) floats.
 template <class Stored>
-void widen_values(const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, int64_t head_dim, float* values) {
-  const int64_t width = round_up(head_dim, 8);
+void widen_values(const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, float* values) {
+  const int64_t width = round_up(cache.head_dim, 8);
   for (int64_t i = 0; i < n; ++i, values += width) {
     const Stored* row = cache.row(slots[i]);
     const float scale = cache.scale(slots[i]);
-    for (int64_t d = 0; d < width; d += 8) store(values + d, widen(row + d, head_dim - d, scale));
+    for (int64_t d = 0; d < width; d += 8) store(values + d, widen(row + d, cache.head_dim - d, scale));
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr int64_t kAhead = 8;  // positions by which values are fetched before their turn
+constexpr int64_t kAhead = 32;  // positions by which keys and values are fetched before their turn
 
 // One number d of R queries and 16 keys.
 template <int R>
@@ -44,17 +44,21 @@ void score_wide(const float* queries, const float* keys, int64_t head_dim, float
   tile.put(scores, stride);
 }
 
+// The same from the cache. Meanwhile it fetches what `next` will need, spread over the work: a line of each of its rows in
+// the time that it takes to use one of this panel's.
 template <int R, class Stored>
-void score_stored(const float* queries, const Panel<Stored>& panel, int64_t head_dim, float* scores, int64_t stride) {
+void score_stored(const float* queries, const Panel<Stored>& panel, const Panel<Stored>& next, int64_t head_dim,
+                  float* scores, int64_t stride) {
+  constexpr int kLine = 64 / sizeof(Stored), kFetches = kPanel * 8 / kLine;
   Scores<R> tile;
-  int64_t d = 0;
-  for (; d + 8 <= head_dim; d += 8) {
-    const Turned<Stored> turned(panel, d, 8);
-    for (int i = 0; i < 8; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
-  }
-  if (d < head_dim) {
-    const Turned<Stored> turned(panel, d, head_dim - d);
-    for (int i = 0; d + i < head_dim; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
+  for (int64_t d = 0; d < head_dim; d += 8) {
+    const int64_t n = head_dim - d, row = d % kLine / 8 * kFetches;
+    for (int i = 0; i < kFetches; ++i) prefetch(next.rows[row + i] + d);
+    const Turned<Stored> turned(panel, d, n);
+    if (n >= 8)
+      for (int i = 0; i < 8; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
+    else
+      for (int i = 0; i < n; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
   }
   tile.put(scores, stride);
 }
@@ -100,29 +104,35 @@ void sum_wide(const float* weights, const float* values, int64_t width, int64_t 
   if (d < width) sum_wide_tile<R, 1>(weights, values + d, width, n, sums + d, stride);
 }
 
-// 8 W numbers from d on of n positions in the cache; W is 1 where fewer than 8 are left.
+// 8 W numbers from d on of n positions in the cache; W is 1 where fewer than 8 are left. There are `later` positions more.
 template <int R, int W, class Stored>
-void sum_stored_tile(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, int64_t d,
-                     int64_t head_dim, float* sums, int64_t stride) {
+void sum_stored_tile(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n,
+                     int64_t later, int64_t d, float* sums, int64_t stride) {
   Sums<R, W> tile(sums + d, stride);
   for (int64_t i = 0; i < n; ++i) {
     const Stored* row = cache.row(slots[i]) + d;
     const float scale = cache.scale(slots[i]);
-    if (i + kAhead < n) prefetch(cache.row(slots[i + kAhead]) + d);
+    if (i + kAhead < n + later) prefetch(cache.row(slots[i + kAhead]) + d);
     F8 v[W];
-    for (int w = 0; w < W; ++w) v[w] = widen(row + 8 * w, W > 1 ? 8 : head_dim - d, scale);
+    for (int w = 0; w < W; ++w) v[w] = widen(row + 8 * w, W > 1 ? 8 : cache.head_dim - d, scale);
     tile.step(weights + i, kRange, v);
   }
   tile.put(sums + d, stride);
 }
 
+// All numbers of n positions, kAhead positions at a time: a row is used up while it is near.
 template <int R, class Stored>
-void sum_stored(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, int64_t head_dim,
-                float* sums, int64_t stride) {
+void sum_stored(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, float* sums,
+                int64_t stride) {
   constexpr int W = R <= 3 ? 4 : 2;  // as many sums as fit the registers
-  int64_t d = 0;
-  for (; d + 8 * W <= head_dim; d += 8 * W) sum_stored_tile<R, W>(weights, cache, slots, n, d, head_dim, sums, stride);
-  for (; d < head_dim; d += 8) sum_stored_tile<R, 1>(weights, cache, slots, n, d, head_dim, sums, stride);
+  for (int64_t at = 0; at < n; at += kAhead) {
+    const int64_t now = n - at < kAhead ? n - at : kAhead, later = n - at - now;
+    int64_t d = 0;
+    for (; d + 8 * W <= cache.head_dim; d += 8 * W)
+      sum_stored_tile<R, W>(weights + at, cache, slots + at, now, later, d, sums, stride);
+    for (; d < cache.head_dim; d += 8)
+      sum_stored_tile<R, 1>(weights + at, cache, slots + at, now, later, d, sums, stride);
+  }
 }
 
 template <int R>
