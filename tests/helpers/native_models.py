@@ -87,8 +87,8 @@ class Rounded:
 
     def matmul(self, x: Tensor) -> Tensor:
         blocks = x.unflatten(1, (-1, 32))
-        scale = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
-        return self.weight.matmul(((blocks / scale).round() * scale).flatten(1))
+        most = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+        return self.weight.matmul(((blocks * (127 / most)).round() * (most / 127)).flatten(1))
 
 
 def make_both(
