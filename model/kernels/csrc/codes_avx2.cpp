@@ -1,10 +1,11 @@
 // The integer product in AVX2: which micro-kernel runs on what, and in which order.
 //
-// Few tokens: panels one after the other, unpacked on the way, each read once. Many tokens:
+// Few tokens: panel after panel in one stream, unpacked on the way; memory is the limit.
+// Many tokens:
 //
-//   for each slice of DEPTH blocks (a slice of all tokens' activations stays in the second-level cache)
-//     for each pair of panels: unpack 16 rows x DEPTH blocks (10 kB, first-level cache)
-//       for each four tokens: add the slice to their outputs
+//   for each slice of up to DEPTH blocks (a slice of all tokens' activations stays in the second-level cache)
+//     for each pair of panels: unpack 16 rows x DEPTH blocks (15 kB, first-level cache)
+//       for each three or four tokens: add the slice to their outputs
 //
 // The sums go through memory between slices, as float32: that changes no bit.
 #include "codes_avx2.h"
@@ -12,7 +13,8 @@
 namespace kvell::avx2 {
 namespace {
 
-constexpr int DEPTH = 16;
+constexpr int DEPTH = 24;
+constexpr int64_t FEW = 16;  // tokens that are faster without unpacking first
 
 struct Job {
   const kvell_matrix& m;
@@ -42,46 +44,49 @@ void some_tokens(const Job& job, const std::array<Source, PANELS>& sources, int 
   }
 }
 
-template <int PANELS, typename Make>
-auto sources_of(Make&& make) {
-  if constexpr (PANELS == 1) {
-    return std::array{make(0)};
-  } else {
-    return std::array{make(0), make(1)};
+// Calls body(token, count) for all tokens of the tile, at most four at a time, in shares as equal as can be.
+template <typename Body>
+void for_each_few(const Tile& tile, Body&& body) {
+  const int64_t tokens = tile.last_token - tile.first_token, shares = (tokens + 3) / 4;
+  for (int64_t i = 0; i < shares; ++i) {
+    const int64_t first = tokens * i / shares, last = tokens * (i + 1) / shares;
+    body(tile.first_token + first, static_cast<int>(last - first));
   }
 }
 
-template <int KIND, int GROUPS, int PANELS>
+template <int KIND, int GROUPS>
 void direct(const Job& job, int panel) {
-  const auto sources = sources_of<PANELS>([&](int p) { return Packed<KIND, GROUPS>(job.m, panel + p, 0); });
-  const auto tokens = static_cast<int>(job.tile.last_token - job.tile.first_token);
-  some_tokens<KIND, GROUPS, PANELS>(job, sources, panel, job.tile.first_token, tokens, 0, job.depth);
+  const std::array sources{Packed<KIND, GROUPS>(job.m, panel, 0)};
+  for_each_few(job.tile, [&](int64_t token, int count) {
+    some_tokens<KIND, GROUPS, 1>(job, sources, panel, token, count, 0, job.depth);
+  });
 }
 
 template <int KIND, int GROUPS, int PANELS>
 void sliced(const Job& job, int panel, int from, int depth) {
   Wide<GROUPS> wide[PANELS][DEPTH];
   const bool offset = job.m.offset != KVELL_NO_OFFSET;
-  const auto sources = sources_of<PANELS>([&](int p) { return Unpacked<KIND, GROUPS>{wide[p], offset}; });
-  for (int p = 0; p < PANELS; ++p) unpack<KIND, GROUPS>(job.m, panel + p, from, depth, wide[p]);
-  for (int64_t token = job.tile.first_token; token < job.tile.last_token; token += 4) {
-    const auto left = static_cast<int>(job.tile.last_token - token);
-    some_tokens<KIND, GROUPS, PANELS>(job, sources, panel, token, left < 4 ? left : 4, from, depth);
+  std::array<Unpacked<KIND, GROUPS>, PANELS> sources;
+  for (int p = 0; p < PANELS; ++p) {
+    unpack<KIND, GROUPS>(job.m, panel + p, from, depth, wide[p]);
+    sources[p] = {wide[p], offset};
   }
+  for_each_few(job.tile, [&](int64_t token, int count) {
+    some_tokens<KIND, GROUPS, PANELS>(job, sources, panel, token, count, from, depth);
+  });
 }
 
 template <int KIND, int GROUPS>
 void run(const Job& job) {
-  const int last = job.tile.last_panel;
-  if (job.tile.last_token - job.tile.first_token <= 4) {
-    int panel = job.tile.first_panel;
-    for (; panel + 2 <= last; panel += 2) direct<KIND, GROUPS, 2>(job, panel);
-    if (panel < last) direct<KIND, GROUPS, 1>(job, panel);
+  const int first = job.tile.first_panel, last = job.tile.last_panel;
+  if (job.tile.last_token - job.tile.first_token <= FEW) {
+    for (int panel = first; panel < last; ++panel) direct<KIND, GROUPS>(job, panel);
     return;
   }
-  for (int from = 0; from < job.depth; from += DEPTH) {
-    const int depth = job.depth - from < DEPTH ? job.depth - from : DEPTH;
-    int panel = job.tile.first_panel;
+  const int slices = (job.depth + DEPTH - 1) / DEPTH, step = (job.depth + slices - 1) / slices;
+  for (int from = 0; from < job.depth; from += step) {
+    const int depth = job.depth - from < step ? job.depth - from : step;
+    int panel = first;
     for (; panel + 2 <= last; panel += 2) sliced<KIND, GROUPS, 2>(job, panel, from, depth);
     if (panel < last) sliced<KIND, GROUPS, 1>(job, panel, from, depth);
   }

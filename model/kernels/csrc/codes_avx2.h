@@ -69,7 +69,7 @@ struct Packed {
   }
   // The hardware follows one stream well; this keeps it going over page ends and the switch to the next panel.
   void prefetch_ahead() const {
-    for (int line = 0; line < code_bytes(KIND); line += 64) _mm_prefetch(reinterpret_cast<const char*>(at) + 2048 + line, _MM_HINT_T0);
+    for (int line = 0; line < code_bytes(KIND); line += 64) _mm_prefetch(reinterpret_cast<const char*>(at) + 4096 + line, _MM_HINT_T0);
   }
 };
 
@@ -137,7 +137,10 @@ struct Lanes {
 
 // Says that the value is needed in a register at this very place. Without it the compiler computes products far ahead of
 // their additions, runs out of registers, and sends half of them through memory.
-inline void keep_here(__m256i& value) { __asm__("" : "+x"(value)); }
+template <typename Register>
+inline void keep_here(Register& value) {
+  __asm__("" : "+x"(value));
+}
 
 // Adds `depth` blocks to the outputs of PANELS panels and TOKENS tokens, which are `depth_stride` blocks apart.
 template <int KIND, int GROUPS, int PANELS, int TOKENS, typename Source>

@@ -50,12 +50,18 @@ void micro(const Job& job, int panel, int64_t token) {
   const auto add = [&](int64_t column) __attribute__((always_inline)) {
     __m256 weights[PANELS];
 #pragma GCC unroll 4
-    for (int p = 0; p < PANELS; ++p) weights[p] = column_of<KIND>(w[p], column);
+    for (int p = 0; p < PANELS; ++p) {
+      weights[p] = column_of<KIND>(w[p], column);
+      keep_here(weights[p]);
+    }
 #pragma GCC unroll 6
     for (int t = 0; t < TOKENS; ++t) {
       const __m256 one = _mm256_broadcast_ss(x + t * job.x_stride + column);
 #pragma GCC unroll 4
-      for (int p = 0; p < PANELS; ++p) acc[p][t] = _mm256_fmadd_ps(weights[p], one, acc[p][t]);
+      for (int p = 0; p < PANELS; ++p) {
+        acc[p][t] = _mm256_fmadd_ps(weights[p], one, acc[p][t]);
+        keep_here(acc[p][t]);
+      }
     }
   };
   int64_t column = 0;
@@ -63,7 +69,7 @@ void micro(const Job& job, int panel, int64_t token) {
     add(column);
     add(column + 1);
     for (int p = 0; p < PANELS; ++p)  // 1 kB ahead
-      _mm_prefetch(reinterpret_cast<const char*>(w[p]) + column * 8 * value_bytes(KIND) + 1024, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(w[p]) + column * 8 * value_bytes(KIND) + 4096, _MM_HINT_T0);
   }
   if (column < m.columns) add(column);
 
