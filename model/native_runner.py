@@ -6,10 +6,12 @@ sampling, no scheduling.
 
 import ctypes
 import weakref
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.attention.backend import KVStore
@@ -36,6 +38,7 @@ class NativeRunner:
         self._program = lower(self.sections, kv, decoder.config, max_tokens=max_tokens, max_len=max_len)
         self._team = team
         self._block_size = kv.block_size
+        self._step = StepRecord()
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         self._handle = team.library.kvell_program_create(
             team.handle, ctypes.byref(self._program.spec), error, _ERROR_BYTES
@@ -43,7 +46,7 @@ class NativeRunner:
         assert self._handle, error.value.decode()
         weakref.finalize(self, team.library.kvell_program_destroy, self._handle)
 
-    def run(self, chunks: Sequence[Chunk], *, seconds: "np.ndarray[tuple[int], np.dtype[np.float64]] | None" = None) -> Tensor:
+    def run(self, chunks: Sequence[Chunk], *, seconds: NDArray[np.float64] | None = None) -> Tensor:
         """One step. Writes the chunks' keys and values to the cache.
 
         chunks: at least one; a sequence occurs at most once, with blocks for all its positions.
@@ -51,40 +54,34 @@ class NativeRunner:
         seconds (number of sections): what each of them took is added.
         Raises FloatingPointError when a hidden state is not finite, also one whose logits nobody wants.
         """
-        tokens: list[int] = []
-        rows: list[tuple[int, int, int]] = []
-        reached = num_rows = 0
+        tokens, rows, reached, num_rows = array("q"), array("q"), 0, 0
         for chunk in chunks:
-            tokens += chunk.tokens
             length = len(chunk.tokens)
-            rows.append((chunk.start, length, chunk.num_logits))
+            tokens.extend(chunk.tokens)
+            rows.extend((chunk.start, length, chunk.num_logits))
             num_rows += chunk.num_logits
             reached = max(reached, chunk.start + length)
         for rope in self._program.ropes:
             rope.reach(reached)
-        tables: list[int] = []
-        first_blocks = [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks]
-        packed = [np.array(part, dtype=np.int64) for part in (rows, tokens, first_blocks)]
-        blocks = np.array(tables, dtype=np.int32)
+        tables = array("i")
+        first_blocks = array("q", [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks])
         logits = torch.empty(num_rows, self._program.vocab_size, dtype=torch.float32)
-        step = StepRecord(
-            len(rows),
-            len(tokens),
-            len(tables),
-            *(array.ctypes.data for array in (*packed, blocks)),
-            logits.data_ptr(),
-            None if seconds is None else seconds.ctypes.data,
-        )
+        step = self._step
+        step.num_chunks, step.num_tokens, step.num_tables = len(chunks), len(tokens), len(tables)
+        step.chunks, step.tokens = rows.buffer_info()[0], tokens.buffer_info()[0]
+        step.first_blocks, step.tables = first_blocks.buffer_info()[0], tables.buffer_info()[0]
+        step.logits = logits.data_ptr()
+        step.seconds = None if seconds is None else seconds.ctypes.data
         self._raise(self._team.library.kvell_program_run(self._handle, ctypes.byref(step)))
         return logits
 
-    def _table(self, chunk: Chunk, kind: Kind, tables: list[int]) -> int:
+    def _table(self, chunk: Chunk, kind: Kind, tables: "array[int]") -> int:
         """Appends the blocks that the chunk reads; returns where its block 0 would be."""
         group, window = kind
         low = 0 if window is None else max(chunk.start - window + 1, 0) // self._block_size
         high = (chunk.start + len(chunk.tokens) - 1) // self._block_size + 1
         first = len(tables) - low
-        tables += chunk.tables[group][low:high]
+        tables.extend(chunk.tables[group][low:high])
         return first
 
     def _raise(self, outcome: int) -> None:
