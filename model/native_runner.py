@@ -72,8 +72,13 @@ class NativeRunner:
         step.first_blocks, step.tables = first_blocks.buffer_info()[0], tables.buffer_info()[0]
         step.logits = logits.data_ptr()
         step.seconds = None if seconds is None else seconds.ctypes.data
-        self._raise(self._team.library.kvell_program_run(self._handle, ctypes.byref(step)))
+        self._raise(self.call(step))
         return logits
+
+    def call(self, step: StepRecord) -> int:
+        """The native call, which lets other threads of the interpreter run; its outcome."""
+        outcome: int = self._team.library.kvell_program_run(self._handle, ctypes.byref(step))
+        return outcome
 
     def _table(self, chunk: Chunk, kind: Kind, tables: "array[int]") -> int:
         """Appends the blocks that the chunk reads; returns where its block 0 would be."""

@@ -22,6 +22,13 @@ class Section:
 
     ops: tuple[Recorded, ...]
 
+    @property
+    def name(self) -> str:
+        """For people: "add norm quantize 576", the kinds of its operations and the columns of the first output."""
+        kinds = " ".join(type(op.action).__name__.lower() for op in self.ops)
+        first = self.ops[0]
+        return f"{kinds} {(first.out or first.inputs[0]).columns}"
+
 
 def quantized(ops: Sequence[Recorded]) -> list[Recorded]:
     """Every product's inputs as its weight needs them: floats, blocks of codes, or both. Blocks are made once."""
