@@ -99,7 +99,7 @@ class TimedSampler(Sampler):
 
 @dataclass
 class Result:
-    """Medians over steps in which all sequences decode, in milliseconds; interpreter: all that is neither of the others."""
+    """Medians over steps in which all sequences decode. interpreter: what is neither native nor sampler."""
 
     sequences: int
     steps: int
@@ -116,7 +116,9 @@ class Result:
 def measure(engine: Engine, runner: TimedRunner, sampler: TimedSampler, *, count: int, prompt: int, new: int) -> Result:
     """All prompts, then `new` tokens for each of `count` sequences."""
     params = SamplingParams(temperature=0.0)
-    requests = [Request(f"{count}-{i}", tuple(range(100 + 7 * i, 100 + 7 * i + prompt)), 4096, params) for i in range(count)]
+    requests = [
+        Request(f"{count}-{i}", tuple(range(100 + 7 * i, 100 + 7 * i + prompt)), 4096, params) for i in range(count)
+    ]
     engine.submit(requests)
     began, fed = time.perf_counter(), 0
     while fed < count * prompt:
@@ -133,7 +135,7 @@ def measure(engine: Engine, runner: TimedRunner, sampler: TimedSampler, *, count
         whole = time.perf_counter() - began
         rows.append((whole, runner.native.take(), sampler.watch.take(), runner.whole.take()))
     engine.cancel([request.id for request in requests])
-    step, native, sampling, run = (1000 * statistics.median(column) for column in zip(*rows, strict=True))
+    step, native, sampling, _ = (1000 * statistics.median(column) for column in zip(*rows, strict=True))
     return Result(
         count,
         len(rows),
@@ -159,7 +161,9 @@ def main(
     operations: Annotated[bool, typer.Option(help="Also show what kinds of sections took.")] = False,
 ) -> None:
     """Measure and print."""
-    config = EngineConfig(str(model), backend=backend, threads=threads, kv_cache_bytes=cache_mib * MIB, prefix_cache=False)  # type: ignore[arg-type]
+    config = EngineConfig(
+        str(model), backend=backend, threads=threads, kv_cache_bytes=cache_mib * MIB, prefix_cache=False
+    )  # type: ignore[arg-type]
     engine, ready = compose(config, lambda what, fraction: None)
     runner, sampler = TimedRunner(engine._runner), TimedSampler()
     engine._runner, engine._sampler = runner, sampler
@@ -177,7 +181,9 @@ def main(
         if operations:
             for name, milliseconds in result.operations_ms.items():
                 print(f"    {milliseconds:8.3f} ms  {name}")
-    print(json.dumps({"backend": ready.backend, "kernels": ready.kernels, "results": [asdict(each) for each in results]}))
+    print(
+        json.dumps({"backend": ready.backend, "kernels": ready.kernels, "results": [asdict(each) for each in results]})
+    )
 
 
 if __name__ == "__main__":

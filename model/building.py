@@ -17,7 +17,6 @@ from model.positions import Rotary
 from model.quant.dense import DenseWeight
 from model.quant.weight import Weight
 
-
 MakeMatrix = Callable[[Sequence[str]], Weight]
 
 
@@ -87,13 +86,18 @@ class _Builder:
         )
 
     def _linear(self, roles: tuple[str, ...], layer_id: int) -> Linear:
-        """The rows of several roles as one matrix; their biases, where the configuration has them, likewise."""
+        """Several roles as one matrix; their biases, where the configuration has them, likewise."""
         weight = self._weight(roles, layer_id)
         biases = [self._take(f"{role}_bias", layer_id) for role in roles if f"{role}_bias" in self._roles]
         return Linear(weight, torch.cat(biases) if biases else None)
 
     def _weight(self, roles: tuple[str, ...], layer_id: int | None = None) -> Weight:
-        return self._matrix([tensor_name(self._config, role, layer_id) for role in roles])
+        """The rows of several roles as one matrix."""
+        weight = self._matrix([tensor_name(self._config, role, layer_id) for role in roles])
+        shapes = [self._roles[role] for role in roles]
+        expected = sum(shape[0] for shape in shapes), shapes[0][1]
+        assert tuple(weight.shape) == expected, (roles, layer_id, weight.shape, expected)
+        return weight
 
     def _dense(self, names: Sequence[str]) -> Weight:
         return DenseWeight.stacked([self._tensors.pop(name) for name in names])

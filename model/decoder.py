@@ -3,8 +3,8 @@
 T tokens, L wanted rows, C hidden size, V vocabulary. Knows no families (data decides), no checkpoints, no requests.
 
 Everything a step does is an op of `model.kernels`, `turn`, an addition or a call of the attention backend, in an order
-that depends on the configuration alone: `model.program.recording` runs it once over values that note what is done to them, and
-the list is the program that a native backend replays.
+that depends on the configuration alone: `model.program.recording` runs it once over values that note what is done to
+them, and the list is the program that a native backend replays.
 """
 
 from dataclasses import dataclass

@@ -64,7 +64,9 @@ class NativeRunner:
         for rope in self._program.ropes:
             rope.reach(reached)
         tables = array("i")
-        first_blocks = array("q", [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks])
+        first_blocks = array(
+            "q", [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks]
+        )
         logits = torch.empty(num_rows, self._program.vocab_size, dtype=torch.float32)
         step = self._step
         step.num_chunks, step.num_tokens, step.num_tables = len(chunks), len(tokens), len(tables)

@@ -1,4 +1,4 @@
-"""How an op is taken over by values that are not tensors: by the type of its first argument. Knows no op and no value."""
+"""How values that are not tensors take over an op: by the type of its first argument. Knows no op and no value."""
 
 from collections.abc import Callable
 from functools import singledispatch
@@ -8,7 +8,7 @@ Op = TypeVar("Op", bound=Callable[..., Any])
 
 
 def op(reference: Op) -> Op:
-    """The reference in torch, and what other kinds of first arguments have registered instead (`model.program.recording`)."""
+    """The reference in torch, or what `take_over` registered for other kinds of first arguments."""
     return cast(Op, singledispatch(reference))
 
 

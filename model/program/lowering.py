@@ -16,7 +16,6 @@ from torch import Tensor
 from model.attention.backend import KVStore
 from model.config import ModelConfig
 from model.kernels.ops import STORED
-from model.positions import Rotary
 from model.program import records
 from model.program.placement import ALIGNMENT, Span, place
 from model.program.recording import (
@@ -41,6 +40,8 @@ from model.program.recording import (
 from model.program.records import BufferRecord, Operand, OpRecord, RopeRecord, Spec, ViewRecord
 from model.program.ropes import RopeTable
 from model.program.sections import Section
+from model.quant.packed import PackedWeight
+from model.quant.weight import Weight
 
 Kind = tuple[int, int | None]  # KV group and window
 
@@ -79,7 +80,8 @@ class _Lowering:
         by_id = {id(op.action.rotary): op.action.rotary for op in ops if isinstance(op.action, Rotate)}
         self._rotary_ids = {rotary: index for index, rotary in enumerate(rotaries)}
         self._ropes = tuple(RopeTable(by_id[rotary], max_len) for rotary in rotaries)
-        self._buffers = {op.out.buffer: index for index, op in enumerate(op for op in ops if op.out)}
+        outputs = [op.out.buffer for op in ops if op.out is not None]
+        self._buffers = {buffer: index for index, buffer in enumerate(outputs)}
         last = ops[-1].out
         assert last is not None
         self._logits = last.buffer
@@ -89,14 +91,17 @@ class _Lowering:
         lifetimes = self._spans()
         offsets, arena_bytes = place(list(lifetimes.values()))
         placed = dict(zip(lifetimes, offsets, strict=True)) | {self._logits: records.LOGITS}
-        buffers = [
-            BufferRecord(placed[b], b.columns, records.ROWS[b.rows], int(b.blocks), 0) for b in self._buffers
-        ]
+        buffers = [BufferRecord(placed[b], b.columns, records.ROWS[b.rows], int(b.blocks), 0) for b in self._buffers]
         ops = [self._op(op, index) for index, section in enumerate(self._sections) for op in section.ops]
         views = [self._view(kind) for kind in self._kinds]
         ropes = [RopeRecord(t.cosines.ctypes.data, t.sines.ctypes.data, *t.cosines.shape, 0) for t in self._ropes]
         arena = _aligned_bytes(arena_bytes)
-        arrays = _array(OpRecord, ops), _array(BufferRecord, buffers), _array(ViewRecord, views), _array(RopeRecord, ropes)
+        arrays = (
+            _array(OpRecord, ops),
+            _array(BufferRecord, buffers),
+            _array(ViewRecord, views),
+            _array(RopeRecord, ropes),
+        )
         self._held += [arena, *arrays]
         counts = len(ops), len(buffers), len(views), len(ropes)
         spec = Spec(
@@ -150,6 +155,11 @@ class _Lowering:
         self._held.append(floats)
         return floats.data_ptr()
 
+    def _matrices(self, weight: Weight) -> tuple[dict[str, Any], list[int | None]]:
+        assert isinstance(weight, PackedWeight), type(weight)
+        self._held.append(weight)
+        return {"count": len(weight.matrices)}, [ctypes.addressof(weight.matrices)]
+
     def _cache(self, layer_id: int) -> tuple[dict[str, Any], list[int | None]]:
         keys, values = self._kv.keys(layer_id), self._kv.values(layer_id)
         kind = self._kv.group_of(layer_id), self._config.window(layer_id)
@@ -158,15 +168,11 @@ class _Lowering:
 
     def take(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Take)
-        weight = op.action.weight
-        self._held.append(weight)
-        return records.TAKE, {"count": len(weight.matrices)}, [ctypes.addressof(weight.matrices)]
+        return records.TAKE, *self._matrices(op.action.weight)
 
     def matmul(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Matmul)
-        weight = op.action.weight
-        self._held.append(weight)
-        return records.MATMUL, {"count": len(weight.matrices)}, [ctypes.addressof(weight.matrices)]
+        return records.MATMUL, *self._matrices(op.action.weight)
 
     def scale(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Scale)

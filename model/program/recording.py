@@ -1,7 +1,8 @@
 """The decoder's step as a list: runs a `Decoder` once over values that note what is done to them.
 
-T tokens, L wanted rows, C columns, H heads, D head size. Knows the ops of `model.kernels` and what the decoder does with
-tensors between them; knows no families, no memory and no native code. `model.program.lowering` makes the list executable.
+T tokens, L wanted rows, C columns, H heads, D head size. Knows the ops of `model.kernels` and what the decoder does
+with tensors between them; knows no families, no memory and no native code. `model.program.lowering` makes the list
+executable.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ Rows = Literal["tokens", "wanted"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """An array that an operation writes: T or L rows of so many columns, floats or quantised blocks. One writer each."""
+    """An array that one operation writes: T or L rows of so many columns, floats or quantised blocks."""
 
     rows: Rows
     columns: int
@@ -139,19 +140,19 @@ class Value:
         """C, or H D."""
         return self.inner[0] * (self.inner[1] if len(self.inner) == 2 else 1)
 
-    def unflatten(self, dim: int, sizes: tuple[int, int]) -> "Value":
-        """(rows, C) -> (rows, H, D); sizes is (-1, D)."""
-        assert dim == 1 and len(self.inner) == 1 and sizes[0] == -1, (dim, self.inner, sizes)
-        return replace(self, inner=(self.columns // sizes[1], sizes[1]))
+    def reshape(self, rows: int, heads: int, head_dim: int) -> "Value":
+        """(rows, C) -> (rows, H, D); rows is -1."""
+        assert (rows, self.inner) == (-1, (heads * head_dim,)), (rows, heads, head_dim, self.inner)
+        return replace(self, inner=(heads, head_dim))
 
     def flatten(self, start_dim: int) -> "Value":
         """(rows, H, D) -> (rows, H D)."""
         assert start_dim == 1, start_dim
         return replace(self, inner=(self.columns,))
 
-    def split(self, sizes: Sequence[int], dim: int) -> "tuple[Value, ...]":
+    def split_with_sizes(self, sizes: Sequence[int], dim: int) -> "tuple[Value, ...]":
         """Along the axis after the rows."""
-        assert dim == 1 and sum(sizes) == self.inner[0], (dim, sizes, self.inner)
+        assert (dim, sum(sizes)) == (1, self.inner[0]), (dim, sizes, self.inner)
         width = self.columns // self.inner[0]
         starts = [sum(sizes[:i]) * width for i in range(len(sizes))]
         return tuple(
@@ -161,8 +162,8 @@ class Value:
 
     def chunk(self, count: int, dim: int) -> "tuple[Value, ...]":
         """Equal parts of the columns."""
-        assert dim == -1 and len(self.inner) == 1 and self.columns % count == 0, (count, dim, self.inner)
-        return self.split([self.columns // count] * count, 1)
+        assert (dim, len(self.inner), self.columns % count) == (-1, 1, 0), (count, dim, self.inner)
+        return self.split_with_sizes([self.columns // count] * count, 1)
 
     def to(self, dtype: torch.dtype) -> "Value":
         """Everything between kernels is float32."""
@@ -179,7 +180,7 @@ class Value:
         return self.tape.record(Scale(float(factor)), self)
 
     def __getitem__(self, rows: "Given") -> "Value":
-        assert rows.name == "rows" and self.buffer.rows == "tokens", rows
+        assert (rows.name, self.buffer.rows) == ("rows", "tokens"), rows
         return self.tape.record(Gather(), self, rows="wanted")
 
 
@@ -244,11 +245,11 @@ class Tape:
 def record(decoder: Decoder, kv: KVStore) -> list[Recorded]:
     """All that `ModelRunner.run` does between packing and logits; the last one's output is the logits."""
     tape = Tape()
-    given = {name: Given(tape, name) for name in ("tokens", "positions", "rows")}  # type: ignore[arg-type]
-    batch = StepBatch(**cast(Any, given), views={})
+    tokens, positions, rows = Given(tape, "tokens"), Given(tape, "positions"), Given(tape, "rows")
+    batch = StepBatch(cast(Tensor, tokens), cast(Tensor, positions), cast(Tensor, rows), views={})
     hidden = cast(Value, decoder.hidden(batch, kv, cast(Any, tape)))
     tape.ops.append(Recorded(Check(), (hidden,), None))
-    decoder.logits(cast(Tensor, hidden[given["rows"]]))
+    decoder.logits(cast(Tensor, hidden[rows]))
     return tape.ops
 
 

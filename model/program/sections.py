@@ -1,9 +1,9 @@
 """From what was recorded to what is run: quantised activations put in, row-wise operations joined to sections.
 
-In a section a thread takes some rows through several operations before it turns to the next rows: the sum of the residual,
-its norm and its quantisation become one pass over memory and one meeting of the threads, and so do rope, norms of heads and
-the write to the cache, or a gate and its quantisation. Each row goes through the same operations in the same order as
-without sections, so the bits are the same. Knows no memory and no C.
+In a section a thread takes some rows through several operations before it turns to the next rows: the sum of the
+residual, its norm and its quantisation become one pass over memory and one meeting of the threads, and so do norms of
+heads, rope and the write to the cache, or a gate and its quantisation. Each row goes through the same operations in the
+same order as without sections, so the bits are the same. Knows no memory and no C.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which kernels compute: the native ones where they can, else torch, and why not in one line. Engine process only: torch.
+"""Which kernels compute: native ones where they can, else torch, and why, in one line. Engine process only: torch.
 
 Knows settings and what "auto" means here; knows no cache sizes and no requests.
 """
@@ -60,7 +60,7 @@ class Backend:
 
 
 def choose_backend(config: EngineConfig, device: torch.device, threads: int) -> Backend:
-    """What --backend means on this machine, with these other settings. Raises StartupFailed where native can't be had."""
+    """What --backend means on this machine with these settings. Raises StartupFailed where native can't be had."""
     reason = "" if config.backend == "torch" else _unfit(config, device)
     if config.backend == "torch" or (config.backend == "auto" and reason):
         return Backend(None)

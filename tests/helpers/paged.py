@@ -80,9 +80,7 @@ class Paged:
         config, dtype = decoder.config, dtype or decoder.dtype
         self.kv = PlainKV(config, num_blocks=num_blocks, block_size=block_size, dtype=dtype, device=device)
         self.runner: Runner = (
-            runner(decoder, self.kv)
-            if runner
-            else ModelRunner(decoder, self.kv, attention or TorchAttention(), device)
+            runner(decoder, self.kv) if runner else ModelRunner(decoder, self.kv, attention or TorchAttention(), device)
         )
         order = torch.randperm(num_blocks - 1, generator=torch.Generator().manual_seed(seed)) + 1
         self._free = order.tolist()

@@ -106,5 +106,7 @@ def alone(
     config = decoder.config
     windows = tuple(group.window for group in group_layers(config.windows or (None,) * config.num_layers))
     blocks = (len(request.prompt) + request.max_tokens) // 4 + 2
-    setting = Setting(windows, (blocks,) * len(windows), max_num_seqs=1, max_num_batched_tokens=1024, prefix_cache=False)
+    setting = Setting(
+        windows, (blocks,) * len(windows), max_num_seqs=1, max_num_batched_tokens=1024, prefix_cache=False
+    )
     return make_real_world(decoder, setting, runner=runner, kv_dtype=kv_dtype).run([request])[request.id]

@@ -27,7 +27,7 @@ def native(decoder: Decoder, *, threads: int = 2, isa: str | None = None, join: 
 
 def error(actual: Tensor, expected: Tensor) -> float:
     """Largest difference, relative to the largest logit."""
-    assert actual.shape == expected.shape and actual.dtype == torch.float32
+    assert (actual.shape, actual.dtype) == (expected.shape, torch.float32)
     return float((actual - expected).abs().max() / expected.abs().max())
 
 
@@ -46,7 +46,7 @@ def rms(x: Tensor) -> float:
 @pytest.mark.parametrize("name", [name for name in CONFIGS if "odd" not in name])
 @pytest.mark.parametrize("kind", QUANTISED)
 def test_codes_give_torchs_logits_with_rounded_activations(name: str, kind: str) -> None:
-    """To the last bits, unless a sum that differs in its last bit is rounded the other way: so, for one seed of three."""
+    """To the last bits, unless a sum that differs in its last is rounded the other way: so, for a seed of three."""
     errors = []
     for seed in range(3):
         both = make_both(config_of(name), kind, seed=seed)
@@ -69,7 +69,13 @@ def test_a_bfloat16_cache_costs_little(name: str) -> None:
     assert 0 < error(native(both.native, dtype=torch.bfloat16).logits(PROMPT, [75]), expected) < 0.03
 
 
-CASES = [("llama", "Q4_1"), ("gemma3", "Q8_0"), ("mistral window", "F32"), ("qwen3 yarn", "BF16"), ("llama biases", "Q5_0")]
+CASES = [
+    ("llama", "Q4_1"),
+    ("gemma3", "Q8_0"),
+    ("mistral window", "F32"),
+    ("qwen3 yarn", "BF16"),
+    ("llama biases", "Q5_0"),
+]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -142,7 +148,9 @@ def test_logits_of_one_step_are_not_overwritten_by_the_next() -> None:
 def run_broken(num_logits: Sequence[int]) -> Tensor:
     world = native(make_both(config_of("llama"), broken_token=7).native)
     texts = [[1, 2, 3], [4, 7, 5], [6]]
-    chunks = [world.chunk(f"{i}", text, num_logits=n) for i, (text, n) in enumerate(zip(texts, num_logits, strict=True))]
+    chunks = [
+        world.chunk(f"{i}", text, num_logits=n) for i, (text, n) in enumerate(zip(texts, num_logits, strict=True))
+    ]
     return world.runner.run(chunks)
 
 

@@ -130,7 +130,9 @@ def test_both_backends_give_the_same_answer(config: EngineConfig) -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3"])
 def test_a_gguf_gives_the_same_answer_too(tmp_path: Path, family: str) -> None:
     path = tiny_gguf(tmp_path / "model.gguf", family)
-    config = EngineConfig(str(path), kv_cache_bytes=8 * MIB, threads=2, max_num_batched_tokens=64, kv_cache_dtype="float32")
+    config = EngineConfig(
+        str(path), kv_cache_bytes=8 * MIB, threads=2, max_num_batched_tokens=64, kv_cache_dtype="float32"
+    )
     answers = [answer(load(replace(config, backend=each))[0]) for each in ("native", "torch")]
     assert answers[0] == answers[1]
 
