@@ -61,6 +61,7 @@ def test_a_misspelt_command_line_is_exit_code_2(arguments: list[str]) -> None:
 
 def test_pull_prints_the_path_and_nothing_else_on_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
+    monkeypatch.delenv("KVELL_ACCEPT_TERMS", raising=False)
 
     def fake(model: str, *, accept_terms: bool, console: object) -> Resolved:
         asked.append((model, accept_terms))

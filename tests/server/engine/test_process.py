@@ -135,11 +135,11 @@ async def test_the_child_sleeps_at_barriers_unless_the_user_says_otherwise(spawn
 
 
 async def test_a_launch_that_is_cancelled_leaves_nothing_behind(fake_command) -> None:
-    files = open_files()
+    files, others = open_files(), children()  # other tests' servers may be up
     heard: list[Progress] = []
     launching = asyncio.create_task(launch(fake_command("hang"), CONFIG, patience_s=1000, on_progress=heard.append))
     await eventually(lambda: heard)
-    (pid,) = children()
+    (pid,) = children() - others
     launching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await launching
@@ -147,7 +147,7 @@ async def test_a_launch_that_is_cancelled_leaves_nothing_behind(fake_command) ->
     assert open_files() == files
 
 
-def children() -> list[int]:
+def children() -> set[int]:
     """Processes that this one has started."""
     me = os.getpid()
-    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split() if is_running(int(pid))]
+    return {int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split() if is_running(int(pid))}
