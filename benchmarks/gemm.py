@@ -86,7 +86,8 @@ def main() -> None:
             )
             print(
                 f"{type_name:5} T {num_tokens:4} {seconds * 1e3:9.2f} ms"
-                f"  {read:5.1f} GB/s ({read / before.read_gb:4.0%})  {multiplied:6.1f} GMAC/s ({multiplied / (peak or float('nan')):4.0%})",
+                f"  {read:5.1f} GB/s ({read / before.read_gb:4.0%})"
+                f"  {multiplied:6.1f} GMAC/s ({multiplied / (peak or float('nan')):4.0%})",
                 flush=True,
             )
     after = measure(threads)
