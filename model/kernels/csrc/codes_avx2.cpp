@@ -31,7 +31,8 @@ struct Job {
 
 // Calls the micro-kernel for `tokens` (1 to 4) tokens and one or two panels.
 template <int KIND, int GROUPS, int PANELS, typename Source>
-void some_tokens(const Job& job, const std::array<Source, PANELS>& sources, int panel, int64_t token, int tokens, int from, int depth) {
+void some_tokens(const Job& job, const std::array<Source, PANELS>& sources, int panel, int64_t token,
+                 int tokens, int from, int depth) {
   const kvell_block* x = job.blocks + token * job.depth + from;
   const Lanes out[2] = {job.lanes(panel, token), job.lanes(panel + PANELS - 1, token)};
   const int64_t stride = job.out.stride;

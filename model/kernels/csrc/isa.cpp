@@ -9,7 +9,8 @@ bool processor_has(int isa) {
   switch (isa) {
     case KVELL_PLAIN: return true;
 #if defined(KVELL_BUILD_AVX2)
-    case KVELL_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case KVELL_AVX2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 #endif
 #if defined(KVELL_BUILD_AVX512)
     case KVELL_AVX512:

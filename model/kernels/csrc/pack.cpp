@@ -87,7 +87,8 @@ void kvell_pack_codes(kvell_team* team, const kvell_matrix* matrix, int32_t firs
   const kvell_matrix& m = *matrix;
   const int64_t groups = (m.columns + m.group - 1) / m.group;
   for_each_row(team, m, first_row, num_rows, [&](int64_t row) {
-    pack_row(m, first_row + row, codes + row * m.columns, scales + row * groups, offsets ? offsets + row * groups : nullptr);
+    const float* const row_offsets = offsets ? offsets + row * groups : nullptr;
+    pack_row(m, first_row + row, codes + row * m.columns, scales + row * groups, row_offsets);
   });
 }
 

@@ -34,8 +34,8 @@ inline void quantize_block(__m256 x0, __m256 x1, __m256 x2, __m256 x3, kvell_blo
     return;
   }
   const __m256 inverse = _mm256_set1_ps(127.0f / largest);
-  const __m256i c0 = _mm256_cvtps_epi32(_mm256_mul_ps(x0, inverse)), c1 = _mm256_cvtps_epi32(_mm256_mul_ps(x1, inverse));
-  const __m256i c2 = _mm256_cvtps_epi32(_mm256_mul_ps(x2, inverse)), c3 = _mm256_cvtps_epi32(_mm256_mul_ps(x3, inverse));
+  const auto code = [&](__m256 x) { return _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse)); };
+  const __m256i c0 = code(x0), c1 = code(x1), c2 = code(x2), c3 = code(x3);
   // Packing works within 128-bit halves; the permutation puts the groups of four back into order.
   const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(c0, c1), _mm256_packs_epi32(c2, c3));
   _mm256_storeu_si256(codes, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));

@@ -17,8 +17,8 @@ struct Filled {
 
   // A matrix of random values, packed by `team`.
   Filled(kvell_team* team, const Case& c, Random& random) : m{}, data() {
-    m = {c.rows, c.columns, c.kind, is_float(c.kind) ? 0 : c.group, is_float(c.kind) ? 0 : c.scale_bytes, c.offset, 8, 0,
-         nullptr};
+    const bool grouped = !is_float(c.kind);
+    m = {c.rows, c.columns, c.kind, grouped ? c.group : 0, grouped ? c.scale_bytes : 0, c.offset, 8, 0, nullptr};
     data.resize(static_cast<size_t>(kvell_matrix_bytes(&m)) + 64);
     m.data = data.data() + (64 - reinterpret_cast<uintptr_t>(data.data()) % 64) % 64;
     const auto size = static_cast<size_t>(c.rows) * static_cast<size_t>(c.columns);
