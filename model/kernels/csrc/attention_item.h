@@ -90,10 +90,9 @@ class Item {
 
   // slots_ of positions first + [low, high).
   void find_slots(int64_t first, int64_t low, int64_t high) {
-    const int32_t* table = call_.tables + chunk_.table;
     int64_t block = (first + low) / call_.block_size, offset = (first + low) % call_.block_size;
     for (int64_t i = low; i < high; ++i) {
-      slots_[i] = int64_t(table[block]) * call_.block_size + offset;
+      slots_[i] = int64_t(call_.tables[chunk_.table + block]) * call_.block_size + offset;
       if (++offset < call_.block_size) continue;
       offset = 0;
       ++block;
