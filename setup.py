@@ -1,6 +1,7 @@
 """Builds the native kernels, if this machine can: a plain shared library with a C ABI beside model/kernels/native.py.
 
-All metadata is in pyproject.toml. A missing or failing compiler leaves the install whole: one line says so, and torch serves.
+All metadata is in pyproject.toml. A missing or failing compiler leaves the install whole: one line says so, and torch
+serves.
 """
 
 import platform

@@ -1,6 +1,6 @@
 """The native library: finds it, declares its C functions to ctypes, and makes teams of threads. No torch.
 
-Knows the names in csrc/kvell.h; knows no weights and no models. Whoever adds a C function adds its line to `SIGNATURES`.
+Knows the names in csrc/kvell.h; knows no weights and no models. Who adds a C function adds a line to `SIGNATURES`.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import weakref
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
+LIBRARY = Path(__file__).with_name("_native.so")
 ABI = 1
 ISA_NAMES = ("plain", "avx2", "avx512", "neon")
 # Run only when asked for: nobody has run these kernels on such a machine yet.
@@ -77,7 +78,7 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
 }
 
 
-def load_library(path: Path = Path(__file__).with_name("_native.so")) -> ctypes.CDLL:
+def load_library(path: Path = LIBRARY) -> ctypes.CDLL:
     """The library with its signatures declared. Raises NativeUnavailable when it wasn't built or is too old."""
     if not path.exists():
         raise NativeUnavailable(f"{path.name} was not built (no C++ compiler when kvell was installed)")

@@ -77,10 +77,11 @@ class PackedWeight:
         group = 32 if scales.shape[1] == -(-columns // 32) else 16
         matrix = Matrix(rows, columns, kind, group, scale_bytes, offset, zero, 0, None)
         memory = _allocate(matrix, team, arena or Arena())
-        held = [np.ascontiguousarray(codes), np.ascontiguousarray(scales, np.float32)]
-        held += [] if offsets is None else [np.ascontiguousarray(offsets, np.float32)]
-        addresses = [array.ctypes.data for array in held] + [None] * (offsets is None)
-        team.library.kvell_pack_codes(team.handle, matrix, 0, rows, *addresses)
+        held = np.ascontiguousarray(codes).view(np.uint8)
+        scales = np.ascontiguousarray(scales, np.float32)
+        offsets = None if offsets is None else np.ascontiguousarray(offsets, np.float32)
+        offsets_at = None if offsets is None else offsets.ctypes.data
+        team.library.kvell_pack_codes(team.handle, matrix, 0, rows, held.ctypes.data, scales.ctypes.data, offsets_at)
         return cls(team, (rows, columns), (Matrix * 1)(matrix), (memory,))
 
     @property

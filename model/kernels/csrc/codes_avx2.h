@@ -67,9 +67,12 @@ struct Packed {
     at += stride;
     prefetch_ahead();
   }
-  // The hardware follows one stream well; this keeps it going over page ends and the switch to the next panel.
+  // Panels lie one behind the other, so what comes next is always ahead, across panels and pages, where the hardware's
+  // own prefetching stops. 4 kB is some 0.2 microseconds, a little more than memory takes to answer.
   void prefetch_ahead() const {
-    for (int line = 0; line < code_bytes(KIND); line += 64) _mm_prefetch(reinterpret_cast<const char*>(at) + 4096 + line, _MM_HINT_T0);
+    constexpr int AHEAD = 4096;
+    for (int line = 0; line < code_bytes(KIND); line += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(at) + AHEAD + line, _MM_HINT_T0);
   }
 };
 

@@ -69,7 +69,7 @@ void micro(const Job& job, int panel, int64_t token) {
     add(column);
     add(column + 1);
     for (int p = 0; p < PANELS; ++p)  // 1 kB ahead
-      _mm_prefetch(reinterpret_cast<const char*>(w[p]) + column * 8 * value_bytes(KIND) + 4096, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(w[p]) + column * 8 * value_bytes(KIND) + 1024, _MM_HINT_T0);
   }
   if (column < m.columns) add(column);
 
