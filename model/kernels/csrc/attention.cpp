@@ -95,12 +95,13 @@ int64_t kvell_attention_row_floats(int32_t head_dim) { return round_up(head_dim,
 int64_t kvell_attention_scratch_floats(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim) {
   const int64_t rows = most_rows(num_heads / num_kv_heads), width = round_up(head_dim, 8);
   const int64_t values = kValueFloats > width ? kValueFloats : width;
-  return rows * round_up(head_dim, 16) + kPanel * width + rows * kRange + round_up(values, 16) +
-         2 * rows * (width + 8) + 16;
+  return round_up(rows * round_up(head_dim, 16) + kPanel * width + rows * kRange + round_up(values, 16) +
+                      2 * rows * (width + 8),
+                  16);
 }
 
 void kvell_attend(kvell_team* team, const kvell_attention* call) {
-  const int64_t stride = round_up(kvell_attention_scratch_floats(call->num_heads, call->num_kv_heads, call->head_dim), 16);
+  const int64_t stride = kvell_attention_scratch_floats(call->num_heads, call->num_kv_heads, call->head_dim);
   const AttentionItem run = item_for(kvell_team_isa(team), call->stored);
   const int64_t heads = call->num_kv_heads;
   // Heads of one item follow one another: they read neighbouring memory.

@@ -1,12 +1,12 @@
 // Paged grouped-query attention: its C face, and how its work is cut.
 //
-// T tokens of the step, H query heads, Hkv KV heads, G = H / Hkv heads that share one KV head, D head size. A row is one
-// query of one head.
+// T tokens of the step, H query heads, Hkv KV heads, G = H / Hkv heads that share one KV head, D head size. A row is
+// one query of one head.
 //
 // Numbers (whatever the chunks, the batch, the threads and the instruction set): a row's scores are taken over kRange
-// positions at a time, from an absolute multiple of kRange; largest score, weights and their sum are found for the range
-// as a whole; ranges are merged in ascending order. Every number is one chain of fused multiply-adds, d or positions
-// ascending.
+// positions at a time, from an absolute multiple of kRange; largest score, weights and their sum are found for the
+// range as a whole; ranges are merged in ascending order. Every number is one chain of fused multiply-adds, d or
+// positions ascending.
 #pragma once
 
 #include "kvell.h"
@@ -58,8 +58,8 @@ struct kvell_attention {
   float* scratch;     // (threads, kvell_attention_scratch_floats), aligned to 64 bytes
 };
 
-// Cuts the chunks' attention into items, for every layer with this window. Writes no more than `capacity` items: call it
-// again with room for plan->num_items. The bits of the results don't depend on the plan.
+// Cuts the chunks' attention into items, for every layer with this window. Writes no more than `capacity` items: call
+// it again with room for plan->num_items. The bits of the results don't depend on the plan.
 KVELL_API void kvell_plan_attention(const kvell_chunk* chunks, int64_t num_chunks, int32_t num_heads,
                                     int32_t num_kv_heads, int32_t window, int32_t threads, kvell_attention_item* items,
                                     int64_t capacity, kvell_attention_plan* plan);

@@ -6,8 +6,8 @@
 //         sums of weights * values, some positions at a time  values are read once for all rows
 //         merge (m, l, sums) of the range into the row's total
 //
-// The online softmax of Milakov and Gimelshein 2018 and FlashAttention (Dao et al. 2022), with ranges for steps. An item
-// that covers one range of several leaves its result unmerged; whoever brings the last one merges them, in order.
+// The online softmax of Milakov and Gimelshein 2018 and FlashAttention (Dao et al. 2022), with ranges for steps. An
+// item that covers one range of several leaves its result unmerged; whoever brings the last one merges them, in order.
 #pragma once
 
 #include "attention_tiles.h"
@@ -68,7 +68,8 @@ class Item {
   void load_queries() {
     for (int64_t row = 0; row < rows_; ++row) {
       const int64_t token = chunk_.row + item_.first_query + row / group_;
-      const float* from = call_.queries + token * call_.query_stride + (kv_head_ * group_ + row % group_) * call_.head_dim;
+      const int64_t head = kv_head_ * group_ + row % group_;
+      const float* from = call_.queries + token * call_.query_stride + head * call_.head_dim;
       const int64_t panel = row / kRows * kRows;
       const int64_t wide = rows_ - panel < kRows ? rows_ - panel : kRows;
       float* to = queries_ + panel * call_.head_dim + (row - panel);
@@ -90,10 +91,9 @@ class Item {
 
   // slots_ of positions first + [low, high).
   void find_slots(int64_t first, int64_t low, int64_t high) {
-    const int32_t* table = call_.tables + chunk_.table;
     int64_t block = (first + low) / call_.block_size, offset = (first + low) % call_.block_size;
     for (int64_t i = low; i < high; ++i) {
-      slots_[i] = int64_t(table[block]) * call_.block_size + offset;
+      slots_[i] = int64_t(call_.tables[chunk_.table + block]) * call_.block_size + offset;
       if (++offset < call_.block_size) continue;
       offset = 0;
       ++block;

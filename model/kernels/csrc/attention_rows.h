@@ -33,7 +33,8 @@ struct CacheHead {
   int64_t stride, scale_stride, head_dim;
 
   CacheHead(const void* pool, const float* pool_scales, const kvell_attention& call, int64_t head)
-      : first(static_cast<const Stored*>(pool) + head * call.head_dim), scales(pool_scales ? pool_scales + head : nullptr),
+      : first(static_cast<const Stored*>(pool) + head * call.head_dim),
+        scales(pool_scales ? pool_scales + head : nullptr),
         stride(int64_t(call.num_kv_heads) * call.head_dim), scale_stride(call.num_kv_heads), head_dim(call.head_dim) {}
 
   const Stored* row(int64_t slot) const { return first + slot * stride; }

@@ -3,8 +3,9 @@
 //     scores   (R x 16)  = queries (R x D) . keys (D x 16)        2 R accumulators, d ascending
 //     sums   (R x 8 W)  += weights (R x n) . values (n x 8 W)     R W accumulators, positions ascending
 //
-// Many rows read keys and values that were widened once for all of them; few rows (a decode step) take them straight from
-// the cache. Every number is the same chain of fused multiply-adds either way, whatever R is and wherever a tile begins.
+// Many rows read keys and values that were widened once for all of them; few rows (a decode step) take them straight
+// from the cache. Every number is the same chain of fused multiply-adds either way, whatever R is and wherever a tile
+// begins.
 #pragma once
 
 #include "attention_rows.h"
@@ -44,8 +45,8 @@ void score_wide(const float* queries, const float* keys, int64_t head_dim, float
   tile.put(scores, stride);
 }
 
-// The same from the cache. Meanwhile it fetches what `next` will need, spread over the work: a line of each of its rows in
-// the time that it takes to use one of this panel's.
+// The same from the cache. Meanwhile it fetches what `next` will need, spread over the work: a line of each of its rows
+// in the time that it takes to use one of this panel's.
 template <int R, class Stored>
 void score_stored(const float* queries, const Panel<Stored>& panel, const Panel<Stored>& next, int64_t head_dim,
                   float* scores, int64_t stride) {
@@ -104,7 +105,8 @@ void sum_wide(const float* weights, const float* values, int64_t width, int64_t 
   if (d < width) sum_wide_tile<R, 1>(weights, values + d, width, n, sums + d, stride);
 }
 
-// 8 W numbers from d on of n positions in the cache; W is 1 where fewer than 8 are left. There are `later` positions more.
+// 8 W numbers from d on of n positions in the cache; W is 1 where fewer than 8 are left. There are `later` positions
+// more.
 template <int R, int W, class Stored>
 void sum_stored_tile(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n,
                      int64_t later, int64_t d, float* sums, int64_t stride) {

@@ -1,8 +1,8 @@
 // Eight float lanes: the words that attention and the ops are written in, once for every instruction set.
 //
-// A translation unit defines KVELL_LANES_AVX2 (and is compiled with -mavx2 -mfma) or nothing (portable C++). Both give the
-// same bits, because every word below is either exact or rounded once per lane, reductions across lanes have one fixed
-// tree, and the compiler is kept from contracting or reordering (-ffp-contract=off, no fast-math).
+// A translation unit defines KVELL_LANES_AVX2 (and is compiled with -mavx2 -mfma) or nothing (portable C++). Both give
+// the same bits, because every word below is either exact or rounded once per lane, reductions across lanes have one
+// fixed tree, and the compiler is kept from contracting or reordering (-ffp-contract=off, no fast-math).
 //
 // All names are in an anonymous namespace: two instruction sets must never share an inline function, or the linker
 // would keep the one that the machine cannot run.
@@ -68,8 +68,8 @@ inline void store_part(Stored* to, F8 a, int64_t n) {
 // e^x to about one unit in the last place; 0 below -87, e^88 above 88; not a number stays that.
 //
 // x = n ln 2 + r with n whole and |r| <= ln 2 / 2 (Cody and Waite 1980: ln 2 in two floats, so that n ln 2 is taken off
-// almost exactly), e^x = 2^n e^r, e^r = 1 + r + r^2 q(r). q has degree 4; its coefficients are our own: a Remez exchange
-// that minimises the relative error of e^r on that interval (3.1e-9 before they were rounded to floats).
+// almost exactly), e^x = 2^n e^r, e^r = 1 + r + r^2 q(r). q has degree 4; its coefficients are our own: a Remez
+// exchange that minimises the relative error of e^r on that interval (3.1e-9 before they were rounded to floats).
 inline F8 exp(F8 x) {
   const F8 lowest = splat(-87.0f), y = max(lowest, min(splat(88.0f), x));
   const F8 shifted = fma(y, splat(1.44269504f), splat(kWhole));

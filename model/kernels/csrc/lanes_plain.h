@@ -29,7 +29,9 @@ inline F8 choose_between(int32_t base, int32_t first, int32_t end, F8 a, F8 b) {
   KVELL_EACH(first <= base + i && base + i < end ? a.at[i] : b.at[i]);
 }
 // p * 2^n where shifted = 1.5 * 2^23 + n: n is added to the exponent. p * 2^n must be a normal number.
-inline F8 times_power_of_two(F8 p, F8 shifted) { KVELL_EACH(float_of(bits_of(p.at[i]) + (bits_of(shifted.at[i]) << 23))); }
+inline F8 times_power_of_two(F8 p, F8 shifted) {
+  KVELL_EACH(float_of(bits_of(p.at[i]) + (bits_of(shifted.at[i]) << 23)));
+}
 // x < limit ? 0 : x is not a number ? x : a
 inline F8 zero_below(F8 x, F8 limit, F8 a) {
   KVELL_EACH(x.at[i] < limit.at[i] ? 0.0f : x.at[i] != x.at[i] ? x.at[i] : a.at[i]);

@@ -70,7 +70,8 @@ struct CacheWriter {
       turn(head, call.k_norm, t, turned);
       write(turned, t, h, call.keys, call.key_scales);
     }
-    for (int64_t h = 0; h < call.num_kv_heads; ++h, head += call.head_dim) write(head, t, h, call.values, call.value_scales);
+    for (int64_t h = 0; h < call.num_kv_heads; ++h, head += call.head_dim)
+      write(head, t, h, call.values, call.value_scales);
   }
 };
 

@@ -1,8 +1,8 @@
 // Everything between the products and attention: norms, residual sums, rotary embedding, writes to the KV cache, gates.
 //
-// T tokens, C columns, H query heads, Hkv KV heads, D head size, I intermediate size. A row's result depends on that row
-// alone and is the same bits for every instruction set and number of threads. All floats are float32; a row is contiguous
-// and rows lie a stride (in floats) apart. model/kernels/__init__.py has each op in torch.
+// T tokens, C columns, H query heads, Hkv KV heads, D head size, I intermediate size. A row's result depends on that
+// row alone and is the same bits for every instruction set and number of threads. All floats are float32; a row is
+// contiguous and rows lie a stride (in floats) apart. model/kernels/__init__.py has each op in torch.
 #pragma once
 
 #include "kvell.h"
@@ -10,7 +10,8 @@
 // Adds to the residual stream and normalises it for what comes next, in one pass over each row:
 //     x += y                          or, with post_weight,  x += norm(y, post_weight)
 //     out = norm(x, weight)           as floats, as int8 blocks, or both
-// where norm(v, w) = v / sqrt(mean(v^2) + eps) * w. Null: y (nothing to add), post_weight, weight (no norm), out, blocks.
+// where norm(v, w) = v / sqrt(mean(v^2) + eps) * w. Null: y (nothing to add), post_weight, weight (no norm), out,
+// blocks.
 struct kvell_norm {
   float* x;  // (T, C)
   const float* y;
@@ -52,8 +53,8 @@ struct kvell_gate {
 KVELL_API void kvell_normalize(kvell_team* team, const kvell_norm* call);
 KVELL_API void kvell_rotate_and_store(kvell_team* team, const kvell_rotary* call);
 KVELL_API void kvell_activate(kvell_team* team, const kvell_gate* call);
-// keys and values (T, Hkv, D) as they are -> the cache. Of the call, the fields that speak of queries and tables are not
-// looked at.
+// keys and values (T, Hkv, D) as they are -> the cache. Of the call, the fields that speak of queries and tables are
+// not looked at.
 KVELL_API void kvell_store(kvell_team* team, const kvell_rotary* call, const float* keys, int64_t key_stride,
                            const float* values, int64_t value_stride);
 // out[t] = x[rows[t]] * factor; rows null: row t.

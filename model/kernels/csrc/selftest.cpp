@@ -95,6 +95,7 @@ int32_t kvell_selftest(kvell_team* team) {
   };
   bool good = true;
   for (int tokens : {1, 3, 6}) good = good && for_each_format(Case{21, 72, tokens, 1.0f}, run, &context);
+  good = good && rows_agree(context.reference, team, context.random);
   kvell_team_destroy(context.reference);
   return good;
 }

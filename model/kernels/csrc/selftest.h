@@ -26,6 +26,9 @@ struct Case {
 // Do both teams quantise and multiply to the same bits?
 bool agrees(kvell_team* reference, kvell_team* team, const Case& c, Random& random);
 
+// Do both teams rotate, store, attend, normalise and activate to the same bits?
+bool rows_agree(kvell_team* reference, kvell_team* team, Random& random);
+
 // Runs base in every format that a matrix can have, until one says false.
 bool for_each_format(const Case& base, bool (*run)(const Case&, void*), void* context);
 

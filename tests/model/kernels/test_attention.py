@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from model.kernels.attention import HeadShape
+from model.kernels.ops import CacheLayer, store
 from tests.helpers.native_teams import native_team, other_isas
 from tests.helpers.paged_heads import PagedHeads, same_bits
 
@@ -130,3 +131,24 @@ def test_scores_far_apart_neither_overflow_nor_vanish() -> None:
         torch.testing.assert_close(heads.attend(native_team())[0][0], values[position], rtol=0, atol=0)
     heads.cache.keys.flatten(0, 1)[slots] = -1000.0 * queries[600]
     torch.testing.assert_close(heads.attend(native_team())[0][0], values.mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_an_int8_cache_is_read_as_codes_times_scales() -> None:
+    heads = PagedHeads(HeadShape(6, 2, 20), MIX)
+    coded = torch.zeros(heads.cache.keys.shape, dtype=torch.int8), torch.zeros(heads.cache.keys.shape, dtype=torch.int8)
+    scales = torch.full(coded[0].shape[:3], torch.nan), torch.full(coded[0].shape[:3], torch.nan)
+    cache = CacheLayer(*coded, scales)
+    for number, (_, keys, values) in enumerate(heads.sequences):
+        store(native_team(), keys, values, heads.slots(number), cache)
+    codes = [part.float() * scale[..., None] for part, scale in zip(coded, scales, strict=True)]
+    heads.cache = CacheLayer(codes[0], codes[1])
+    plain = heads.attend(native_team())
+    heads.cache = cache
+    assert same_bits(heads.attend(native_team()), plain)
+    for mine, exact in zip(plain, heads.expected(), strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=0, atol=0.03)
+
+
+def test_the_self_test_passes_here_and_compares_attention_too() -> None:
+    for isa in other_isas():
+        assert native_team(2, isa).sound
