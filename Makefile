@@ -84,10 +84,13 @@ $(VENV)/.torch: $(CONSTRAINTS) | $(BIN)/python
 	$(PIP) torch $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL))
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+# What an install is made of; sources of Python are used where they lie.
+INPUTS := pyproject.toml setup.py $(wildcard model/kernels/csrc/*)
+
+$(VENV)/.installed: $(VENV)/.torch $(INPUTS)
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
+$(VENV)/.installed-test: $(VENV)/.torch $(INPUTS)
 	$(PIP) -e '.[test]'
-	@touch $@
+	@touch $(VENV)/.installed $@
