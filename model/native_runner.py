@@ -5,6 +5,7 @@ sampling, no scheduling.
 """
 
 import ctypes
+import sys
 import weakref
 from array import array
 from collections.abc import Sequence
@@ -25,6 +26,24 @@ from model.program.records import StepRecord
 from model.program.sections import quantized, sections
 
 _ERROR_BYTES = 256
+_MOST_KEPT = 1 << 24  # floats: 64 MiB
+
+
+class _Lender:
+    """Memory for logits, lent again once nobody holds what was lent before: fresh pages cost more than the sampler."""
+
+    def __init__(self) -> None:
+        self._floats = np.empty(0, dtype=np.float32)
+
+    def take(self, rows: int, columns: int) -> Tensor:
+        """(rows, columns), not initialised."""
+        count = rows * columns
+        if count > _MOST_KEPT:
+            return torch.empty(rows, columns, dtype=torch.float32)
+        # a tensor, and every view of it, keeps the array that it was made from: then there is a third reference
+        if len(self._floats) < count or sys.getrefcount(self._floats) > 2:
+            self._floats = np.empty(count, dtype=np.float32)
+        return torch.from_numpy(self._floats)[:count].view(rows, columns)
 
 
 class NativeRunner:
@@ -39,6 +58,7 @@ class NativeRunner:
         self._team = team
         self._block_size = kv.block_size
         self._step = StepRecord()
+        self._lender = _Lender()
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         self._handle = team.library.kvell_program_create(
             team.handle, ctypes.byref(self._program.spec), error, _ERROR_BYTES
@@ -67,7 +87,7 @@ class NativeRunner:
         first_blocks = array(
             "q", [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks]
         )
-        logits = torch.empty(num_rows, self._program.vocab_size, dtype=torch.float32)
+        logits = self._lender.take(num_rows, self._program.vocab_size)
         step = self._step
         step.num_chunks, step.num_tokens, step.num_tables = len(chunks), len(tokens), len(tables)
         step.chunks, step.tokens = rows.buffer_info()[0], tokens.buffer_info()[0]

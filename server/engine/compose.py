@@ -49,7 +49,8 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     Raises CheckpointError or StartupFailed, one line for the user, where the model or a setting is at fault.
     """
     kinds = choose_kinds(config)
-    torch.set_num_threads(kinds.threads)
+    # beside native kernels torch only samples, and its threads would wake up for microseconds of work
+    torch.set_num_threads(kinds.threads if kinds.backend.team is None else 1)
     checkpoint = open_checkpoint(Path(config.model_path))
     model = to_model_config(checkpoint.config)
     max_model_len = choose_max_model_len(config.max_model_len, model.context_length)

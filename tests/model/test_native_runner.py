@@ -145,6 +145,21 @@ def test_logits_of_one_step_are_not_overwritten_by_the_next() -> None:
     assert torch.equal(first, kept)
 
 
+def test_memory_of_logits_is_lent_again_when_nobody_holds_a_part_of_them() -> None:
+    world = native(make_both(config_of("llama")).native)
+    first = world.runner.run([world.chunk("a", PROMPT[:20], num_logits=3)])
+    address = first.data_ptr()
+    part = first[1:2, 5:]
+    kept = part.clone()
+    del first
+    second = world.runner.run([world.chunk("a", PROMPT[20:40], num_logits=3)])
+    assert second.data_ptr() != address
+    assert torch.equal(part, kept)
+    address = second.data_ptr()
+    del part, second
+    assert world.runner.run([world.chunk("a", PROMPT[40:60], num_logits=2)]).data_ptr() == address
+
+
 def run_broken(num_logits: Sequence[int]) -> Tensor:
     world = native(make_both(config_of("llama"), broken_token=7).native)
     texts = [[1, 2, 3], [4, 7, 5], [6]]
