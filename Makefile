@@ -4,6 +4,7 @@
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
 #   make check                          lint, types, architecture
+#   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
 
@@ -19,7 +20,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check format clean
+.PHONY: serve install test check test-native format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -35,6 +36,37 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+# Needs only a C++ compiler. A file named *_avx2.cpp (and so on) is built with that instruction set, where this machine's
+# compiler knows it; `setup.py` holds the flags of what is shipped.
+CSRC := model/kernels/csrc
+NATIVE := build/native
+NATIVE_CXX := $(CXX) -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
+ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
+NATIVE_SETS := avx2
+endif
+NATIVE_DEFINES := $(patsubst %,-DKVELL_BUILD_%,$(shell echo $(NATIVE_SETS) | tr a-z A-Z))
+FLAGS_avx2 := -mavx2 -mfma -mf16c
+NATIVE_ALL := $(filter-out %_avx2.cpp %_avx512.cpp %_neon.cpp,$(wildcard $(CSRC)/*.cpp))
+NATIVE_ALL += $(foreach set,$(NATIVE_SETS),$(wildcard $(CSRC)/*_$(set).cpp))
+
+test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest
+	UBSAN_OPTIONS=print_stacktrace=1 $(NATIVE)/address/selftest
+	$(NATIVE)/thread/selftest
+
+$(NATIVE)/address/%: SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+$(NATIVE)/thread/%: SANITIZE := -fsanitize=thread
+
+define native_rules
+$(NATIVE)/$(1)/%.o: $(CSRC)/%.cpp $(wildcard $(CSRC)/*.h)
+	@mkdir -p $$(@D)
+	$$(NATIVE_CXX) $$(SANITIZE) $$(NATIVE_DEFINES) \
+	  $$(FLAGS_$$(lastword $$(subst _, ,$$*))) -c $$< -o $$@
+
+$(NATIVE)/$(1)/selftest: $(NATIVE_ALL:$(CSRC)/%.cpp=$(NATIVE)/$(1)/%.o)
+	$$(NATIVE_CXX) $$(SANITIZE) $$^ -o $$@
+endef
+$(foreach kind,address thread,$(eval $(call native_rules,$(kind))))
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
@@ -52,10 +84,13 @@ $(VENV)/.torch: $(CONSTRAINTS) | $(BIN)/python
 	$(PIP) torch $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL))
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+# What an install is made of; sources of Python are used where they lie.
+INPUTS := pyproject.toml setup.py $(wildcard model/kernels/csrc/*)
+
+$(VENV)/.installed: $(VENV)/.torch $(INPUTS)
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
+$(VENV)/.installed-test: $(VENV)/.torch $(INPUTS)
 	$(PIP) -e '.[test]'
-	@touch $@
+	@touch $(VENV)/.installed $@

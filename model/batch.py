@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -49,14 +51,30 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockTables:
+    """What every chunk reads, without padding: for backends that follow the tables themselves. Always on the host.
+
+    chunks  (B, 4) int64: row of the chunk's first token among the step's T, its absolute position, number of tokens,
+            and where its table begins: position p lies in blocks[chunks[b, 3] + p // block_size]. That may begin
+            before the array does: blocks that a window has left are not in it.
+    blocks  int32
+    """
+
+    chunks: NDArray[np.int64]
+    blocks: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
 class CacheView:
     """How layers of one KV group and one window see the cache in this step: where they write, what they read.
 
-    slots (T,): block * block_size + position % block_size of each token.
+    slots (T,): block * block_size + position % block_size of each token. pieces are there for backends that ask for
+    padded batches, tables for the others.
     """
 
     slots: Tensor
     pieces: tuple[Piece, ...]
+    tables: BlockTables
 
 
 @dataclass(frozen=True, slots=True)

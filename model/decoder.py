@@ -2,9 +2,9 @@
 
 T tokens, L wanted rows, C hidden size, V vocabulary. Knows no families (data decides), no checkpoints, no requests.
 
-Everything a step does is a call to `Weight.matmul`, `Weight.take`, an op of `model.kernels`, an addition or the
-attention backend, in an order that depends on the configuration alone: run it once over recording ops and the list is
-the program that a native backend replays.
+Everything a step does is an op of `model.kernels`, `turn`, an addition or a call of the attention backend, in an order
+that depends on the configuration alone: `model.program.recording` runs it once over values that note what is done to
+them, and the list is the program that a native backend replays.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ from model.attention.backend import AttentionBackend, KVStore
 from model.attention.layer import Attention
 from model.batch import StepBatch
 from model.config import ModelConfig
+from model.kernels import matmul, take
 from model.mlp import GatedMLP
 from model.norm import RMSNorm
-from model.positions import Rotary
+from model.positions import Rotary, turn
 from model.quant.weight import Weight
 
 
@@ -69,14 +70,14 @@ class Decoder:
 
     def hidden(self, batch: StepBatch, kv: KVStore, backend: AttentionBackend) -> Tensor:
         """States (T, C) after the last layer, not normalised yet. Writes the step's keys and values."""
-        x = self.embedding.take(batch.tokens)
+        x = take(batch.tokens, self.embedding)
         if self.config.embedding_scale != 1.0:
             x = x * self.scale
-        turns = [rotary(batch.positions, x.dtype) for rotary in self.rotaries]
+        turns = [turn(batch.positions, rotary, x.dtype) for rotary in self.rotaries]
         for layer in self.layers:
             x = layer(x, turns[layer.rotary_id], batch, kv, backend)
         return x
 
     def logits(self, x: Tensor) -> Tensor:
         """States (L, C) -> logits (L, V), float32 or the weights' float64."""
-        return self.head.matmul(self.final_norm(x)).to(torch.promote_types(x.dtype, torch.float32))
+        return matmul(self.final_norm(x), self.head).to(torch.promote_types(x.dtype, torch.float32))

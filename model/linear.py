@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from model.kernels import matmul
 from model.quant.weight import Weight
 
 
@@ -16,5 +17,5 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(T, C) -> (T, R)."""
-        out = self.weight.matmul(x)
+        out = matmul(x, self.weight)
         return out if self.bias is None else out + self.bias

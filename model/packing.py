@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.batch import CacheView, Chunk, Piece, StepBatch
+from model.batch import BlockTables, CacheView, Chunk, Piece, StepBatch
 
 Ints = NDArray[np.int64]
 
@@ -23,12 +23,14 @@ class Packer:
 
     kinds   the (KV group, window) pairs that the decoder's layers come in
     dtype   of the masks: the type that scores are computed in
+    padded  whether the attention backend reads pieces and masks; if not, it reads block tables
     """
 
     kinds: tuple[tuple[int, int | None], ...]
     block_size: int
     dtype: torch.dtype
     device: torch.device
+    padded: bool = True
 
     def pack(self, chunks: Sequence[Chunk]) -> StepBatch:
         """At least one chunk, each with at least one token and with blocks for all its positions."""
@@ -47,11 +49,25 @@ class Packer:
     def _view(self, kind: tuple[int, int | None], groups: Sequence[Sequence[Chunk]]) -> CacheView:
         group_id, window = kind
         pieces, first = [], 0
-        for group in groups:
+        for group in groups if self.padded else ():
             pieces.append(self._piece(group, first, group_id, window))
             first += sum(len(chunk.tokens) for chunk in group)
-        slots = np.concatenate([self._slots(chunk, group_id) for group in groups for chunk in group])
-        return CacheView(self._put(slots), tuple(pieces))
+        chunks = [chunk for group in groups for chunk in group]
+        slots = np.concatenate([self._slots(chunk, group_id) for chunk in chunks])
+        return CacheView(self._put(slots), tuple(pieces), self._tables(chunks, group_id, window))
+
+    def _tables(self, chunks: Sequence[Chunk], group_id: int, window: int | None) -> BlockTables:
+        size = self.block_size
+        rows, row = [], 0
+        blocks: list[int] = []
+        for chunk in chunks:
+            num_tokens = len(chunk.tokens)
+            low = 0 if window is None else max(chunk.start - window + 1, 0) // size
+            high = (chunk.start + num_tokens - 1) // size + 1
+            rows.append((row, chunk.start, num_tokens, len(blocks) - low))
+            blocks += chunk.tables[group_id][low:high]
+            row += num_tokens
+        return BlockTables(np.array(rows, dtype=np.int64), np.array(blocks, dtype=np.int32))
 
     def _slots(self, chunk: Chunk, group_id: int) -> Ints:
         positions = _positions(chunk)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from model.config import RopeConfig
+from model.kernels.dispatch import op
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,12 @@ class Rotary:
         frequencies = _dynamic_frequencies(self.config, self.head_dim, positions) if dynamic else self.frequencies
         angles = (per_position * frequencies).to(torch.float64)[:, None, :]
         return (angles.cos() * self.magnitude).to(dtype), (angles.sin() * self.magnitude).to(dtype)
+
+
+@op
+def turn(positions: Tensor, rotary: Rotary, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """positions (T,) -> cosines and sines (T, 1, D/2)."""
+    return rotary(positions, dtype)
 
 
 def _frequencies(config: RopeConfig, head_dim: int) -> Tensor:

@@ -20,7 +20,13 @@ class ModelRunner:
         self._attention = attention
         layers = range(decoder.config.num_layers)
         kinds = {(kv.group_of(layer_id), decoder.config.window(layer_id)): None for layer_id in layers}
-        self._packer = Packer(kinds=tuple(kinds), block_size=kv.block_size, dtype=decoder.dtype, device=device)
+        self._packer = Packer(
+            kinds=tuple(kinds),
+            block_size=kv.block_size,
+            dtype=decoder.dtype,
+            device=device,
+            padded=attention.padded,
+        )
 
     @torch.inference_mode()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:

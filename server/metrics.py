@@ -120,7 +120,9 @@ class Metrics:
         self._restarts = self._counter("engine_restarts_total", "Engines started after the first.")
         self._load = self._gauge("engine_load_seconds", "How long the engine took to load.")
         self._backend = self._gauge(
-            "backend_info", "Always 1; the labels say what computes.", "backend", "device", "dtype", "kv_cache_dtype"
+            "backend_info",
+            "Always 1; the labels say what computes, and why not something faster.",
+            *("backend", "kernels", "device", "dtype", "kv_cache_dtype", "note"),
         )
         self._clear_cache()
 
@@ -133,7 +135,8 @@ class Metrics:
         if restarted:
             self._restarts.inc()
         self._backend.clear()
-        self._backend.labels(info.backend, info.device, info.dtype, info.kv_cache_dtype).set(1)
+        labels = info.backend, info.kernels, info.device, info.dtype, info.kv_cache_dtype, info.note
+        self._backend.labels(*labels).set(1)
 
     def engine_responsive(self, responsive: bool) -> None:
         """The engine fell silent, or answered again."""

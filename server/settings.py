@@ -130,7 +130,7 @@ def parse_bytes(text: str) -> int:
 
 
 SIZES = "1MiB to 1024TiB, in bytes or with kB, MB, GB, KiB, MiB, GiB"
-NOT_YET = "this version has no native kernels"
+NOT_YET = "not in this version"
 
 
 def _server(name: str, field: str, parse: Parser, allowed: str, default: str, help: str) -> Setting:
@@ -151,7 +151,14 @@ SETTINGS: tuple[Setting, ...] = (
     _server("port", "port", _whole(0, 65535), "0 to 65535", "8000", "port to listen on; 0 takes a free one"),
     _server("served-model-name", "served_model_name", _text, "any text", "the model's own", "id in /v1/models"),
     _engine("device", "device", _one_of("auto", "cpu", "cuda"), "auto, cpu, cuda", "auto", "where the model runs"),
-    _engine("backend", "backend", _one_of("auto", "torch"), f"auto, torch ({NOT_YET})", "auto", "kernels to use"),
+    _engine(
+        "backend",
+        "backend",
+        _one_of("auto", "native", "torch"),
+        "auto, native, torch",
+        "auto",
+        "kernels to use; auto: native ones on a CPU where they can be had",
+    ),
     _engine(
         "dtype",
         "dtype",

@@ -25,7 +25,8 @@ def loading_bar(console: Console) -> Iterator[Callable[[Loading], None]]:
 
 def announce(console: Console, info: Ready, *, url: str, model_id: str, chats: bool, needs_key: bool) -> None:
     """The server is ready: where, what, how big, and a line to paste."""
-    engine = f"{info.device}, {info.backend}, {info.dtype}, {info.threads} threads, loaded in {info.load_seconds:.1f} s"
+    kernels = f"native {info.kernels}" if info.backend == "native" else info.backend
+    engine = f"{info.device}, {kernels}, {info.dtype}, {info.threads} threads, loaded in {info.load_seconds:.1f} s"
     cache = f"{info.cache_tokens} tokens, {info.cache_bytes / MIB:.0f} MiB ({info.kv_cache_dtype})"
     lines = [
         "kvell is ready",
@@ -35,6 +36,7 @@ def announce(console: Console, info: Ready, *, url: str, model_id: str, chats: b
         f"  KV cache  {cache}",
         f"  try       {curl_line(url, model_id, chats=chats, needs_key=needs_key)}",
     ]
+    lines += [f"  note      {info.note}"] if info.note else []
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.file.flush()
 

@@ -38,6 +38,11 @@ class KVStore(Protocol):
 class AttentionBackend(Protocol):
     """Writes this step's keys and values, then attends over the cache."""
 
+    @property
+    def padded(self) -> bool:
+        """Whether it reads the pieces of `CacheView`, with their masks; if not, it reads the block tables."""
+        ...
+
     def attend(
         self,
         layer_id: int,

@@ -5,7 +5,6 @@ T tokens, H query heads, Hkv KV heads, D head size. MHA, GQA and MQA differ in H
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from model.attention.backend import AttentionBackend, KVStore
@@ -34,8 +33,8 @@ class Attention:
         self, x: Tensor, turn: tuple[Tensor, Tensor], batch: StepBatch, kv: KVStore, backend: AttentionBackend
     ) -> Tensor:
         """x (T, C), turn: cosines and sines of the step's positions -> (T, C). Writes keys and values to kv."""
-        heads = self.qkv(x).reshape(x.shape[0], -1, self.head_dim)
-        q, k, v = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
+        counts = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
+        q, k, v = self.qkv(x).reshape(-1, sum(counts), self.head_dim).split_with_sizes(counts, dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, *turn), rotate(k, *turn)

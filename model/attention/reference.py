@@ -15,6 +15,8 @@ from model.batch import Piece, StepBatch
 class TorchAttention:
     """Satisfies `model.attention.backend.AttentionBackend` on any device torch knows."""
 
+    padded = True
+
     def attend(
         self,
         layer_id: int,

@@ -14,15 +14,13 @@ from cache.groups import group_layers
 from cache.manager import CacheManager
 from cache.pool import KVPool, bytes_per_token
 from cache.sizing import MIB, CacheTooSmall, blocks_that_fit, free_memory
-from model.attention.reference import TorchAttention
 from model.checkpoint.source import open_checkpoint
 from model.config import ModelConfig
 from model.families.registry import to_model_config
-from model.load import load_model
-from model.runner import ModelRunner
 from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig
+from server.engine.backends import KV_DTYPES, Backend, choose_backend
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
@@ -42,6 +40,7 @@ class Kinds:
     dtype: torch.dtype
     kv_dtype: torch.dtype
     threads: int
+    backend: Backend
 
 
 def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple[Engine, Ready]:
@@ -50,11 +49,12 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     Raises CheckpointError or StartupFailed, one line for the user, where the model or a setting is at fault.
     """
     kinds = choose_kinds(config)
-    torch.set_num_threads(kinds.threads)
+    # beside native kernels torch only samples, and its threads would wake up for microseconds of work
+    torch.set_num_threads(kinds.threads if kinds.backend.team is None else 1)
     checkpoint = open_checkpoint(Path(config.model_path))
     model = to_model_config(checkpoint.config)
     max_model_len = choose_max_model_len(config.max_model_len, model.context_length)
-    decoder = load_model(
+    decoder = kinds.backend.load(
         checkpoint,
         device=kinds.device,
         dtype=kinds.dtype,
@@ -62,9 +62,12 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     )
     manager, pool = make_cache(config, model, kinds, max_model_len=max_model_len)
     num_groups = len(manager.stats())
+    runner = kinds.backend.runner(
+        decoder, pool, kinds.device, max_tokens=config.max_num_batched_tokens, max_len=max_model_len
+    )
     engine = Engine(
         manager,
-        ModelRunner(decoder, pool, TorchAttention(), kinds.device),
+        runner,
         Sampler(),
         Limits(
             max_num_seqs=config.max_num_seqs,
@@ -88,7 +91,10 @@ def choose_kinds(config: EngineConfig) -> Kinds:
     # bfloat16 matrix products are far slower than float32 ones on most CPUs
     auto = torch.bfloat16 if device.type == "cuda" else torch.float32
     dtype = DTYPES.get(config.dtype, auto)
-    return Kinds(device, dtype, DTYPES.get(config.kv_cache_dtype, dtype), config.threads or usable_cores())
+    threads = config.threads or usable_cores()
+    backend = choose_backend(config, device, threads)
+    kv_auto = dtype if backend.team is None else KV_DTYPES["auto"]
+    return Kinds(device, dtype, DTYPES.get(config.kv_cache_dtype, kv_auto), threads, backend)
 
 
 def _prefers_cuda(config: EngineConfig) -> bool:
@@ -177,12 +183,14 @@ def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_l
         cache_bytes=sum((group.used + group.cached + group.free) * group.block_bytes for group in groups),
         max_model_len=max_model_len,
         device=str(kinds.device),
-        backend="torch",
+        backend=kinds.backend.name,
         dtype=_name_of(kinds.dtype),
         kv_cache_dtype=_name_of(kinds.kv_dtype),
         threads=kinds.threads,
-        bit_exact=False,
+        bit_exact=kinds.backend.team is not None,
         load_seconds=0.0,  # whoever knows when the process began fills it in
+        kernels=kinds.backend.kernels,
+        note=kinds.backend.note,
     )
 
 

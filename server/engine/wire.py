@@ -51,6 +51,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     threads: int
     bit_exact: bool
     load_seconds: float
+    kernels: str = ""  # the instruction set of native kernels, or "torch"
+    note: str = ""  # one line for the user: why the backend isn't what one would expect
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):

@@ -3,11 +3,13 @@
 G KV groups (one per window), D head size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from model.attention.backend import AttentionBackend
 from model.attention.reference import TorchAttention
 from model.batch import Chunk
 from model.config import ModelConfig
@@ -15,6 +17,12 @@ from model.decoder import Decoder
 from model.runner import ModelRunner
 
 CPU = torch.device("cpu")
+
+
+class Runner(Protocol):
+    """Chunks in, logits (L, V) out."""
+
+    def run(self, chunks: Sequence[Chunk]) -> Tensor: ...
 
 
 class PlainKV:
@@ -64,10 +72,16 @@ class Paged:
         block_size: int = 4,
         seed: int = 0,
         device: torch.device = CPU,
+        attention: AttentionBackend | None = None,
+        dtype: torch.dtype | None = None,
+        runner: Callable[[Decoder, PlainKV], Runner] | None = None,
     ) -> None:
-        config, dtype = decoder.config, decoder.dtype
+        """dtype is the cache's, by default the decoder's own; runner makes another than `ModelRunner`."""
+        config, dtype = decoder.config, dtype or decoder.dtype
         self.kv = PlainKV(config, num_blocks=num_blocks, block_size=block_size, dtype=dtype, device=device)
-        self.runner = ModelRunner(decoder, self.kv, TorchAttention(), device)
+        self.runner: Runner = (
+            runner(decoder, self.kv) if runner else ModelRunner(decoder, self.kv, attention or TorchAttention(), device)
+        )
         order = torch.randperm(num_blocks - 1, generator=torch.Generator().manual_seed(seed)) + 1
         self._free = order.tolist()
         self._tables: dict[str, list[list[int]]] = {}

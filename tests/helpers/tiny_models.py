@@ -1,7 +1,8 @@
 """Tiny random float64 decoders, exact enough that company never changes a token, with the real cache around them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,10 +73,20 @@ class _Broken:
         return self.weight.take(rows).masked_fill((rows == self.token)[:, None], torch.nan)
 
 
-def make_real_world(decoder: Decoder, setting: Setting) -> World:
+MakeRunner = Callable[[Decoder, KVPool], Any]
+
+
+def torch_runner(decoder: Decoder, pool: KVPool) -> ModelRunner:
+    """The reference."""
+    return ModelRunner(decoder, pool, TorchAttention(), torch.device("cpu"))
+
+
+def make_real_world(
+    decoder: Decoder, setting: Setting, *, runner: MakeRunner = torch_runner, kv_dtype: torch.dtype | None = None
+) -> World:
     """The engine over a decoder, a pool and the real sampler. The setting's windows are those of its KV groups."""
     config = decoder.config
-    groups = group_layers(config.windows)
+    groups = group_layers(config.windows or (None,) * config.num_layers)
     assert tuple(group.window for group in groups) == setting.windows
     pool = KVPool(
         groups,
@@ -83,14 +94,19 @@ def make_real_world(decoder: Decoder, setting: Setting) -> World:
         block_size=setting.block_size,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
-        dtype=decoder.dtype,
+        dtype=kv_dtype or decoder.dtype,
     )
-    runner = ModelRunner(decoder, pool, TorchAttention(), torch.device("cpu"))
-    return make_world(setting, runner=runner, clear=pool.clear, sampler=Sampler())
+    return make_world(setting, runner=runner(decoder, pool), clear=pool.clear, sampler=Sampler())
 
 
-def alone(decoder: Decoder, request: Request) -> Answer:
+def alone(
+    decoder: Decoder, request: Request, *, runner: MakeRunner = torch_runner, kv_dtype: torch.dtype | None = None
+) -> Answer:
     """What a request gets with plenty of everything and nobody else: its prompt in one chunk, nothing cached."""
-    windows = tuple(group.window for group in group_layers(decoder.config.windows))
-    setting = Setting(windows, (80,) * len(windows), max_num_seqs=1, max_num_batched_tokens=256, prefix_cache=False)
-    return make_real_world(decoder, setting).run([request])[request.id]
+    config = decoder.config
+    windows = tuple(group.window for group in group_layers(config.windows or (None,) * config.num_layers))
+    blocks = (len(request.prompt) + request.max_tokens) // 4 + 2
+    setting = Setting(
+        windows, (blocks,) * len(windows), max_num_seqs=1, max_num_batched_tokens=1024, prefix_cache=False
+    )
+    return make_real_world(decoder, setting, runner=runner, kv_dtype=kv_dtype).run([request])[request.id]

@@ -87,6 +87,8 @@ def ready(**changes: Any) -> Ready:
         "threads": 2,
         "bit_exact": False,
         "load_seconds": 1.5,
+        "kernels": "torch",
+        "note": "no compiler",
     }
     return Ready(**(usual | changes))
 
@@ -191,7 +193,8 @@ def test_restarts_are_counted_and_the_latest_backend_is_the_one_shown(metrics: M
     metrics.engine_ready(ready(load_seconds=2.5), restarted=True)
     assert (figure(metrics, "engine_restarts_total"), figure(metrics, "engine_load_seconds")) == (1, 2.5)
     shown = [line for line in metrics.render()[0].decode().splitlines() if line.startswith("kvell_backend_info")]
-    assert shown == ['kvell_backend_info{backend="torch",device="cpu",dtype="float32",kv_cache_dtype="float32"} 1.0']
+    labels = 'backend="torch",device="cpu",dtype="float32",kernels="torch",kv_cache_dtype="float32",note="no compiler"'
+    assert shown == [f"kvell_backend_info{{{labels}}} 1.0"]
 
 
 def test_a_silent_engine_is_not_up(metrics: Metrics) -> None:

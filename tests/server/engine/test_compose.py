@@ -19,7 +19,9 @@ MIB = 2**20
 
 @pytest.fixture
 def config(tmp_path: Path) -> EngineConfig:
-    return EngineConfig(model_path=str(tiny_hf(tmp_path / "model")), kv_cache_bytes=8 * MIB, threads=1)
+    """On torch; the native backend has `test_backends`."""
+    path = str(tiny_hf(tmp_path / "model"))
+    return EngineConfig(model_path=path, kv_cache_bytes=8 * MIB, threads=1, backend="torch")
 
 
 def load(config: EngineConfig) -> Any:
@@ -27,12 +29,12 @@ def load(config: EngineConfig) -> Any:
 
 
 def test_auto_on_a_cpu_is_float32_for_weights_and_cache() -> None:
-    kinds = choose_kinds(EngineConfig("m", device="cpu", threads=3))
+    kinds = choose_kinds(EngineConfig("m", device="cpu", threads=3, backend="torch"))
     assert (kinds.device.type, kinds.dtype, kinds.kv_dtype, kinds.threads) == ("cpu", torch.float32, torch.float32, 3)
 
 
 def test_the_cache_has_the_computing_type_unless_told_otherwise() -> None:
-    assert choose_kinds(EngineConfig("m", device="cpu", dtype="bfloat16")).kv_dtype == torch.bfloat16
+    assert choose_kinds(EngineConfig("m", device="cpu", dtype="bfloat16", backend="torch")).kv_dtype == torch.bfloat16
     kinds = choose_kinds(EngineConfig("m", device="cpu", dtype="float32", kv_cache_dtype="bfloat16"))
     assert (kinds.dtype, kinds.kv_dtype) == (torch.float32, torch.bfloat16)
 

@@ -51,6 +51,7 @@ async def test_a_ready_engine_says_what_it_is(make_service, metrics) -> None:
     assert (service.state, service.ready, service.reason) == ("ready", True, "ready")
     assert figure(metrics, "engine_up") == 1
     labels = {"backend": "fake", "device": "cpu", "dtype": "float32", "kv_cache_dtype": "float32"}
+    labels |= {"kernels": "", "note": ""}
     assert figure(metrics, "backend_info", **labels) == 1
 
 

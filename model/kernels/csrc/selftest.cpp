@@ -1,0 +1,101 @@
+// Compares the kernels of an instruction set with plain C, bit for bit, on small matrices of every kind. Runs at start.
+#include "selftest.h"
+
+#include <vector>
+
+#include "kvell.h"
+#include "layout.h"
+
+namespace kvell {
+namespace {
+
+bool same(const void* a, const void* b, size_t size) { return std::memcmp(a, b, size) == 0; }
+
+struct Filled {
+  kvell_matrix m;
+  std::vector<uint8_t> data;
+
+  // A matrix of random values, packed by `team`.
+  Filled(kvell_team* team, const Case& c, Random& random) : m{}, data() {
+    const bool grouped = !is_float(c.kind);
+    m = {c.rows, c.columns, c.kind, grouped ? c.group : 0, grouped ? c.scale_bytes : 0, c.offset, 8, 0, nullptr};
+    data.resize(static_cast<size_t>(kvell_matrix_bytes(&m)) + 64);
+    m.data = data.data() + (64 - reinterpret_cast<uintptr_t>(data.data()) % 64) % 64;
+    const auto size = static_cast<size_t>(c.rows) * static_cast<size_t>(c.columns);
+    if (is_float(c.kind)) {
+      std::vector<uint8_t> values(size * 4);
+      for (size_t i = 0; i < size; ++i) {
+        const float value = random.value();
+        const uint32_t bits = to_bits(value);
+        const auto half = c.kind == KVELL_BF16 ? static_cast<uint16_t>(bits >> 16) : to_half(value);
+        if (c.kind == KVELL_F32) std::memcpy(&values[4 * i], &value, 4);
+        if (c.kind != KVELL_F32) std::memcpy(&values[2 * i], &half, 2);
+      }
+      kvell_pack_values(team, &m, 0, c.rows, values.data());
+      return;
+    }
+    constexpr unsigned RANGE[] = {16, 32, 64, 256};
+    std::vector<uint8_t> codes(size);
+    for (auto& code : codes) code = static_cast<uint8_t>(random.next() % RANGE[c.kind]);
+    std::vector<float> scales(size), offsets(size);  // more than enough
+    for (auto& scale : scales) scale = from_half(to_half(random.value()));
+    for (auto& offset : offsets) offset = from_half(to_half(random.value()));
+    kvell_pack_codes(team, &m, 0, c.rows, codes.data(), scales.data(), offsets.data());
+  }
+};
+
+}  // namespace
+
+bool agrees(kvell_team* reference, kvell_team* team, const Case& c, Random& random) {
+  const Filled filled(reference, c, random);
+  const auto depth = static_cast<size_t>(num_blocks(c.columns)), tokens = static_cast<size_t>(c.tokens);
+  std::vector<float> x(tokens * static_cast<size_t>(c.columns));
+  for (auto& value : x) value = random.value() * c.magnitude;
+  std::vector<kvell_block> blocks[2];
+  std::vector<float> out[2];
+  for (int i = 0; i < 2; ++i) {
+    kvell_team* const now = i ? team : reference;
+    blocks[i].resize(tokens * depth);
+    out[i].assign(tokens * static_cast<size_t>(c.rows), -1.0f);
+    kvell_quantize(now, x.data(), c.columns, c.tokens, c.columns, blocks[i].data());
+    kvell_matmul(now, &filled.m, 1, c.tokens, blocks[i].data(), x.data(), c.columns, out[i].data(), c.rows);
+  }
+  return same(blocks[0].data(), blocks[1].data(), blocks[0].size() * sizeof(kvell_block)) &&
+         same(out[0].data(), out[1].data(), out[0].size() * sizeof(float));
+}
+
+bool for_each_format(const Case& base, bool (*run)(const Case&, void*), void* context) {
+  for (int kind = KVELL_U4; kind <= KVELL_F32; ++kind) {
+    for (int group = 32; group >= 16; group -= 16)
+      for (int scale_bytes = 2; scale_bytes <= 4; scale_bytes += 2)
+        for (int offset = KVELL_NO_OFFSET; offset <= KVELL_IMPLIED; ++offset) {
+          Case c = base;
+          c.kind = kind;
+          c.group = group;
+          c.scale_bytes = scale_bytes;
+          c.offset = offset;
+          if (is_float(kind) && (group == 16 || scale_bytes == 4 || offset != KVELL_NO_OFFSET)) continue;
+          if (!run(c, context)) return false;
+        }
+  }
+  return true;
+}
+
+}  // namespace kvell
+
+int32_t kvell_selftest(kvell_team* team) {
+  using namespace kvell;
+  struct Context {
+    kvell_team *reference, *team;
+    Random random;
+  } context{kvell_team_create(1, KVELL_PLAIN), team, {}};
+  const auto run = [](const Case& c, void* data) {
+    auto& with = *static_cast<Context*>(data);
+    return agrees(with.reference, with.team, c, with.random);
+  };
+  bool good = true;
+  for (int tokens : {1, 3, 6}) good = good && for_each_format(Case{21, 72, tokens, 1.0f}, run, &context);
+  good = good && rows_agree(context.reference, team, context.random);
+  kvell_team_destroy(context.reference);
+  return good;
+}

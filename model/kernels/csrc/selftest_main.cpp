@@ -1,0 +1,112 @@
+// A program for the sanitizers (make test-native): every kernel against plain C on many shapes, packing at exact memory
+// ends, and the thread team under jobs that come as fast as they can. Prints what failed; exit status 0 means nothing did.
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "gguf_blocks.h"
+#include "layout.h"
+#include "selftest.h"
+#include "threads.h"
+
+using namespace kvell;
+
+namespace {
+
+int failures = 0;
+
+void expect(bool good, const char* what, int a = 0, int b = 0, int c = 0) {
+  if (good) return;
+  ++failures;
+  std::printf("FAILED: %s (%d, %d, %d)\n", what, a, b, c);
+}
+
+void every_kernel(int isa, int threads) {
+  struct Context {
+    kvell_team *reference, *team;
+    Random random;
+  } context{kvell_team_create(1, KVELL_PLAIN), kvell_team_create(threads, isa), {}};
+  const auto run = [](const Case& c, void* data) {
+    auto& with = *static_cast<Context*>(data);
+    const bool good = agrees(with.reference, with.team, c, with.random);
+    expect(good, "kernels differ", c.kind, c.rows, c.columns);
+    return good;
+  };
+  const int shapes[][2] = {{1, 1}, {8, 32}, {23, 97}, {17, 800}};
+  for (const auto& shape : shapes)
+    for (int tokens : {1, 3, 6, 18}) for_each_format(Case{shape[0], shape[1], tokens, 1.0f}, run, &context);
+  for (float magnitude : {1e30f, 1e-35f}) for_each_format(Case{9, 33, 2, magnitude}, run, &context);
+  for_each_format(Case{20, 64, 140, 1.0f}, run, &context);  // several tiles of tokens
+  kvell_team_destroy(context.team);
+  kvell_team_destroy(context.reference);
+}
+
+// Blocks of any bits, in memory that ends where they end.
+void gguf_types() {
+  kvell_team* team = kvell_team_create(2, KVELL_PLAIN);
+  Random random;
+  for (int id = 0; id < 40; ++id) {
+    kvell_matrix m{11, 512, 0, 0, 0, 0, 0, 0, nullptr};
+    const GgufType* type = gguf_type(id);
+    expect((kvell_gguf_format(id, &m) == 1) == (type != nullptr), "format of type", id);
+    if (!type) continue;
+    const auto size = static_cast<size_t>(m.rows * m.columns / type->values * type->bytes);
+    const auto data = std::make_unique<uint8_t[]>(size), packed = std::make_unique<uint8_t[]>(
+                                                             static_cast<size_t>(kvell_matrix_bytes(&m)));
+    for (size_t i = 0; i < size; ++i) data[i] = static_cast<uint8_t>(random.next());
+    m.data = packed.get();
+    kvell_pack_gguf(team, &m, 0, m.rows, id, data.get());
+    const int64_t ids[] = {10, 0, 7, 8};
+    std::vector<float> out(4 * 512);
+    kvell_take(team, &m, ids, 4, out.data(), 512);
+    constexpr int TOP[] = {15, 31, 63, 127};
+    for (int row = 0; row < m.rows; ++row)
+      for (int column = 0; column < m.columns; ++column) {
+        const int code = code_at(block_at(m, row / 8, column / 32), m.kind, row % 8, column % 32);
+        expect(code <= TOP[m.kind], "code in the range of its kind", id, row, column);
+      }
+  }
+  kvell_team_destroy(team);
+}
+
+// Every tile exactly once, whatever the number of tiles, with jobs that follow one another at once and after a pause
+// that lets the workers fall asleep.
+void thread_team(int threads) {
+  kvell_team* team = kvell_team_create(threads, KVELL_PLAIN);
+  std::vector<std::atomic<int>> runs(200);
+  for (int job = 0; job < 1200; ++job) {
+    const int tiles = job % 200;
+    for (auto& count : runs) count.store(0, std::memory_order_relaxed);
+    std::atomic<int> strangers{0};
+    parallel(team, tiles, [&](int64_t tile, int worker) {
+      runs[static_cast<size_t>(tile)].fetch_add(1, std::memory_order_relaxed);
+      if (worker < 0 || worker >= threads) strangers.fetch_add(1);
+    });
+    expect(strangers.load() == 0, "worker numbers", threads, job);
+    for (int tile = 0; tile < 200; ++tile)
+      expect(runs[static_cast<size_t>(tile)].load() == (tile < tiles), "each tile once", threads, job, tile);
+    volatile int idle = job % 500 == 0 ? 3000000 : 0;
+    while (idle > 0) idle = idle - 1;
+  }
+  kvell_team_destroy(team);
+}
+
+}  // namespace
+
+int main() {
+  for (int threads : {1, 2, 5}) thread_team(threads);
+  gguf_types();
+  for (int isa = KVELL_PLAIN; isa <= KVELL_NEON; ++isa) {
+    if (!kvell_has_isa(isa)) continue;
+    every_kernel(isa, 1);
+    every_kernel(isa, 2);
+    kvell_team* team = kvell_team_create(2, isa);
+    expect(kvell_selftest(team) == 1, "self-test at start", isa);
+    kvell_team_destroy(team);
+  }
+  expect(kvell_team_create(0, KVELL_PLAIN) == nullptr, "a team of nobody");
+  expect(kvell_team_create(1, 99) == nullptr, "an unknown instruction set");
+  std::printf(failures ? "%d failures\n" : "all good\n", failures);
+  return failures != 0;
+}
