@@ -21,6 +21,8 @@ import typer
 from torch import Tensor
 
 from model.batch import Chunk
+from model.checkpoint.source import open_checkpoint
+from model.families.registry import to_model_config
 from model.native_runner import NativeRunner
 from model.sampling import Sampled, Sampler, SamplingRow
 from model.sampling_params import SamplingParams
@@ -113,12 +115,13 @@ class Result:
     operations_ms: dict[str, float] = field(default_factory=dict)
 
 
-def measure(engine: Engine, runner: TimedRunner, sampler: TimedSampler, *, count: int, prompt: int, new: int) -> Result:
+def measure(
+    engine: Engine, runner: TimedRunner, sampler: TimedSampler, *, count: int, prompt: int, new: int, vocab_size: int
+) -> Result:
     """All prompts, then `new` tokens for each of `count` sequences."""
     params = SamplingParams(temperature=0.0)
-    requests = [
-        Request(f"{count}-{i}", tuple(range(100 + 7 * i, 100 + 7 * i + prompt)), 4096, params) for i in range(count)
-    ]
+    texts = [tuple((7 * i + 13 * j) % vocab_size for j in range(prompt)) for i in range(count)]
+    requests = [Request(f"{count}-{i}", text, new + count * prompt, params) for i, text in enumerate(texts)]
     engine.submit(requests)
     began, fed = time.perf_counter(), 0
     while fed < count * prompt:
@@ -164,6 +167,7 @@ def main(
     config = EngineConfig(
         str(model), backend=backend, threads=threads, kv_cache_bytes=cache_mib * MIB, prefix_cache=False
     )  # type: ignore[arg-type]
+    vocab_size = to_model_config(open_checkpoint(model).config).vocab_size
     engine, ready = compose(config, lambda what, fraction: None)
     runner, sampler = TimedRunner(engine._runner), TimedSampler()
     engine._runner, engine._sampler = runner, sampler
@@ -171,7 +175,7 @@ def main(
     print("sequences   step ms  native  sampler  packing  interpreter   tok/s  prompt tok/s")
     results = []
     for count in map(int, sequences.split(",")):
-        result = measure(engine, runner, sampler, count=count, prompt=prompt, new=new)
+        result = measure(engine, runner, sampler, count=count, prompt=prompt, new=new, vocab_size=vocab_size)
         results.append(result)
         print(
             f"{count:9}  {result.step_ms:8.2f}  {result.native_ms:6.2f}  {result.sampler_ms:7.2f}  "

@@ -18,9 +18,17 @@ PROMPT = [(11 * i * i + 5 * i + 3) % 61 for i in range(75)]
 QUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 
 
-def native(decoder: Decoder, *, threads: int = 2, isa: str | None = None, join: bool = True, **options: Any) -> Paged:
+def native(
+    decoder: Decoder,
+    *,
+    threads: int = 2,
+    isa: str | None = None,
+    join: bool = True,
+    max_len: int = 1024,
+    **options: Any,
+) -> Paged:
     def make(decoder: Decoder, kv: PlainKV) -> NativeRunner:
-        return NativeRunner(decoder, kv, team(threads, isa), max_tokens=512, max_len=1024, join=join)
+        return NativeRunner(decoder, kv, team(threads, isa), max_tokens=512, max_len=max_len, join=join)
 
     return Paged(decoder, runner=make, **options)
 
@@ -85,6 +93,18 @@ def test_pieces_threads_and_block_sizes_change_no_bit(name: str, kind: str) -> N
     for pieces in ([1] * 75, [16, 16, 16, 16, 11], [74, 1], [3, 1, 30, 41]):
         assert torch.equal(native(decoder, block_size=16).logits(PROMPT, pieces), expected)
     assert torch.equal(native(decoder, threads=1, block_size=1, num_blocks=400).logits(PROMPT, [75]), expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "llama dynamic"])
+def test_a_long_text_gives_torchs_logits_and_the_same_bits_in_pieces(name: str) -> None:
+    """Attention then splits one query's positions among the threads, and rope tables grow."""
+    config = config_of(name, max_position_embeddings=2048)
+    both, text = make_both(config), [(7 * i * i + i) % 61 for i in range(1300)]
+    expected = Paged(both.dense, block_size=16).logits(text, [512, 512, 276])
+    actual = native(both.native, block_size=16, max_len=2048).logits(text, [512, 512, 276])
+    assert error(actual, expected) < 2e-5
+    assert torch.equal(native(both.native, block_size=16, max_len=2048).logits(text, [400] * 3 + [1] * 100), actual)
+    assert torch.equal(native(both.native, threads=1, block_size=16, max_len=2048).logits(text, [512, 500, 288]), actual)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
