@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.checkpoints import tiny_hf
-from tests.helpers.native_models import team
+from tests.helpers.native_teams import native_team
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -36,7 +36,7 @@ def run(model: Path, *options: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_the_parts_of_a_step_are_told_apart(tmp_path: Path, backend: str) -> None:
     if backend == "native":
-        team(1)
+        native_team(1)
     options = ("--backend", backend, "--sequences", "1,3", "--prompt", "20", "--new", "5", "--operations")
     printed, report = run(tiny_hf(tmp_path / "model", vocab_size=40), *options)
     assert report["backend"] == backend

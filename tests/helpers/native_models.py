@@ -5,11 +5,9 @@ Test modules that use the native library skip where it was not built.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
@@ -20,9 +18,10 @@ from model.checkpoint.stored import FLOATS, Stored, decode
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.families.registry import to_model_config, weight_shapes
-from model.kernels.native import NativeUnavailable, Team, load_library
+from model.kernels.native import Team
 from model.quant.dense import DenseWeight
 from model.quant.packed import PackedWeight
+from tests.helpers.native_teams import native_team
 
 SIZES: Mapping[str, Any] = {
     "vocab_size": 61,
@@ -51,16 +50,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 def config_of(name: str, **changes: Any) -> ModelConfig:
     """One of CONFIGS, with other sizes if wanted."""
     return to_model_config({**SIZES, **CONFIGS[name], **changes})
-
-
-@cache
-def team(threads: int = 2, isa: str | None = None) -> Team:
-    """Threads for tests, kept; skips the test where the native library was not built."""
-    try:
-        load_library()
-    except NativeUnavailable as error:
-        pytest.skip(str(error))
-    return Team(threads, isa=isa)
 
 
 @dataclass(frozen=True)
@@ -117,7 +106,7 @@ def make_both(
             values[broken_token] = np.nan
         stored[name] = _store(values, kinds[number % len(kinds)])
     dense = tensors | {name: torch.from_numpy(decode(each).astype(np.float32)) for name, each in stored.items()}
-    threads = on or team()
+    threads = on or native_team()
 
     def rounded(names: Sequence[str]) -> Rounded:
         return Rounded(DenseWeight.stacked([dense[name] for name in names]))

@@ -18,7 +18,8 @@ from model.decoder import Decoder
 from model.native_runner import NativeRunner
 from model.sampling_params import SamplingParams
 from server.engine.request import Request
-from tests.helpers.native_models import config_of, make_both, team
+from tests.helpers.native_models import config_of, make_both
+from tests.helpers.native_teams import native_team
 from tests.helpers.tiny_models import alone, make_real_world
 from tests.helpers.workloads import make_requests, scatter
 from tests.helpers.worlds import Answer, Setting, World
@@ -26,7 +27,7 @@ from tests.helpers.worlds import Answer, Setting, World
 
 def runner_on(threads: int) -> Callable[[Decoder, KVPool], NativeRunner]:
     def make(decoder: Decoder, pool: KVPool) -> NativeRunner:
-        return NativeRunner(decoder, pool, team(threads), max_tokens=1024, max_len=1024)
+        return NativeRunner(decoder, pool, native_team(threads), max_tokens=1024, max_len=1024)
 
     return make
 

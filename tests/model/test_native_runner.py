@@ -11,7 +11,8 @@ from torch import Tensor
 from model.batch import Chunk
 from model.decoder import Decoder
 from model.native_runner import NativeRunner
-from tests.helpers.native_models import CONFIGS, config_of, make_both, team
+from tests.helpers.native_models import CONFIGS, config_of, make_both
+from tests.helpers.native_teams import native_team
 from tests.helpers.paged import Paged, PlainKV
 
 PROMPT = [(11 * i * i + 5 * i + 3) % 61 for i in range(75)]
@@ -28,7 +29,7 @@ def native(
     **options: Any,
 ) -> Paged:
     def make(decoder: Decoder, kv: PlainKV) -> NativeRunner:
-        return NativeRunner(decoder, kv, team(threads, isa), max_tokens=512, max_len=max_len, join=join)
+        return NativeRunner(decoder, kv, native_team(threads, isa), max_tokens=512, max_len=max_len, join=join)
 
     return Paged(decoder, runner=make, **options)
 

@@ -11,22 +11,11 @@ from torch import Tensor
 
 from model.checkpoint.source import open_checkpoint
 from model.load import load_model
+from tests.helpers.original_sizes import SIZES
 from tests.helpers.paged import Paged
 
 pytestmark = pytest.mark.reference
 
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 NARROW = {"head_dim": 16, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),

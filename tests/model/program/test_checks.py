@@ -13,7 +13,8 @@ from model.program.lowering import Lowered, lower
 from model.program.recording import record
 from model.program.records import BufferRecord, OpRecord, Spec
 from model.program.sections import quantized, sections
-from tests.helpers.native_models import config_of, make_both, team
+from tests.helpers.native_models import config_of, make_both
+from tests.helpers.native_teams import native_team
 from tests.helpers.paged import PlainKV
 
 
@@ -26,8 +27,8 @@ def lowered(name: str = "gemma3", kind: str = "Q8_0") -> Lowered:
 
 def refusal(spec: Spec) -> str:
     """What the library says; empty when it takes the program."""
-    library, error = team().library, ctypes.create_string_buffer(256)
-    handle = library.kvell_program_create(team().handle, ctypes.byref(spec), error, 256)
+    library, error = native_team().library, ctypes.create_string_buffer(256)
+    handle = library.kvell_program_create(native_team().handle, ctypes.byref(spec), error, 256)
     if handle:
         library.kvell_program_destroy(handle)
         assert not error.value

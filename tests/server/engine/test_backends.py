@@ -20,7 +20,7 @@ from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
 from server.engine.request import Request
 from tests.helpers.checkpoints import tiny_gguf, tiny_hf
-from tests.helpers.native_models import team
+from tests.helpers.native_teams import native_team
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -29,7 +29,7 @@ MIB = 2**20
 @pytest.fixture(autouse=True)
 def built() -> None:
     """Skips where the native library was not built."""
-    team(1)
+    native_team(1)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def unavailable(*arguments: Any) -> Any:
 
 def test_auto_is_native_on_a_cpu() -> None:
     backend = choose_backend(EngineConfig("m"), CPU, 1)
-    assert (backend.name, backend.kernels, backend.note) == ("native", team(1).isa, "")
+    assert (backend.name, backend.kernels, backend.note) == ("native", native_team(1).isa, "")
 
 
 def test_torch_when_asked_for_says_nothing() -> None:
@@ -64,7 +64,7 @@ def test_where_there_is_no_library_native_does_not_start(monkeypatch: pytest.Mon
 
 
 def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    if team(1).isa == "plain":
+    if native_team(1).isa == "plain":
         pytest.skip("nothing to fall back from")
     monkeypatch.setattr(native.Team, "sound", False)
     backend = choose_backend(EngineConfig("m"), CPU, 1)
@@ -103,7 +103,7 @@ def load(config: EngineConfig) -> Any:
 def test_ready_says_what_computes(config: EngineConfig) -> None:
     engine, ready = load(config)
     assert isinstance(engine._runner, NativeRunner)
-    assert (ready.backend, ready.kernels, ready.bit_exact, ready.note) == ("native", team(1).isa, True, "")
+    assert (ready.backend, ready.kernels, ready.bit_exact, ready.note) == ("native", native_team(1).isa, True, "")
     assert (ready.dtype, ready.kv_cache_dtype, ready.device, ready.threads) == ("float32", "bfloat16", "cpu", 1)
     engine, ready = load(replace(config, backend="torch"))
     assert isinstance(engine._runner, ModelRunner)
