@@ -1,9 +1,15 @@
 """The synchronous core: requests in, one step at a time, events out.
 
+<<<<<<< HEAD
 Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio and no wall clock: the clock is handed
-in. It has no threads of its own; grammars are compiled, and masks filled beside the model, on those of `Grammars`. The same requests in the same order with the same step budgets give the same events.
+in. It has no threads of its own: grammars are compiled, and masks filled beside the model, on those of `Grammars`. The
+same requests in the same order with the same step budgets give the same events, but for when a grammar is ready.
 
 L rows of logits, V vocabulary.
+=======
+Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the
+clock is handed in. The same requests in the same order with the same step budgets give the same events.
+>>>>>>> main
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +17,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from torch import Tensor
-
 from cache.manager import CacheManager
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
+from model.scores import Scores
 from server.engine.compiling import Compiling
 from server.engine.constraint import Grammars
 from server.engine.generation import Generation
@@ -23,22 +28,22 @@ from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
 from server.engine.request import FinishReason, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
-from server.engine.scheduler import Limits, Plan, Scheduler, Work
+from server.engine.scheduler import Limits, Scheduler, Work
 
 
 class Runner(Protocol):
     """The model over the paged cache."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Logits (L, V) of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
+        """Scores of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
         ...
 
 
 class Chooser(Protocol):
     """What chooses tokens; `model.sampling.Sampler`."""
 
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
-        """One result per row of logits (L, V). Repeatable."""
+    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row. Repeatable."""
         ...
 
 
@@ -124,7 +129,7 @@ class Engine:
         self._join_compiled()
         budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
         plan = self._scheduler.plan(prompt_budget=budget, now=started)
-        counted = _count(plan)
+        counted = plan.counts()
         for generation in plan.impossible:
             self._end(generation, "error", error="the KV cache is too small for this request even alone")
         self._run(plan.work)
@@ -165,20 +170,20 @@ class Engine:
         filling = self._grammars.fill({arrival: mask for arrival, mask in masks.items() if mask is not None})
         outcomes = run_isolated(self._forward, work)
         faults = filling.result()
-        for part, logits in outcomes:
-            if isinstance(logits, Exception):
-                self._fail(part[0].generation, f"the model failed: {logits!r}")
+        for part, scores in outcomes:
+            if isinstance(scores, Exception):
+                self._fail(part[0].generation, f"the model failed: {scores!r}")
                 continue
             asking = [each for each in part if each.chunk.num_logits]
-            choices = self._choose(asking, logits, faults) if asking else {}
+            choices = self._choose(asking, scores, faults) if asking else {}
             for each in part:
                 self._commit(each, choices.get(each.generation.arrival))
 
-    def _forward(self, work: Sequence[Work]) -> Tensor:
+    def _forward(self, work: Sequence[Work]) -> Scores:
         return self._runner.run([each.chunk for each in work])
 
     def _choose(
-        self, work: Sequence[Work], logits: Tensor, faults: Mapping[int, Exception]
+        self, work: Sequence[Work], scores: Scores, faults: Mapping[int, Exception]
     ) -> dict[int, Sampled | Exception]:
         """The next token of each, by arrival number; one whose sampling raises gets its exception.
 
@@ -186,8 +191,8 @@ class Engine:
         """
 
         def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
-            rows = logits if len(numbered) == len(work) else logits[[row for row, _ in numbered]]
-            return self._sampler.sample(rows, [each.generation.row for _, each in numbered])
+            its = scores if len(numbered) == len(work) else scores.pick([row for row, _ in numbered])
+            return self._sampler.choose(its, [each.generation.row for _, each in numbered])
 
         choices: dict[int, Sampled | Exception] = {**faults}
         numbered = tuple((row, each) for row, each in enumerate(work) if each.generation.arrival not in faults)
@@ -257,15 +262,6 @@ def _why_failed(generation: Generation) -> str:
     if generation.grammar is None:
         return "the model's logits are not finite"
     return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"
-
-
-def _count(plan: Plan) -> tuple[int, int, int]:
-    """Prompt tokens, recomputed ones among them, and decode tokens of a planned step, before it changes anything."""
-    return (
-        sum(each.prompt_tokens for each in plan.work),
-        sum(each.recomputed_tokens for each in plan.work),
-        sum(each.decode_tokens for each in plan.work),
-    )
 
 
 def _logprobs(request: Request, choice: Sampled) -> tuple[TokenLogprob, ...]:
