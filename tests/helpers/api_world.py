@@ -8,7 +8,7 @@ from itertools import count
 from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
-from server.api.serving import SamplingDefaults, ServedModel, Serving
+from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.app import create_app
 from server.engine.errors import ServiceError
 from server.engine.inflight import InFlight
@@ -169,6 +169,7 @@ def make_world(
         template=tiny_template() if chats else None,
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
+        facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
     serving = Serving(model=model, service=service, metrics=service.metrics, max_sequences=max_sequences, ping_s=ping_s)
     return World(service, serving, create_app(serving, keys=keys))
