@@ -16,6 +16,7 @@ MODEL ?= smollm2-135m-instruct
 PORT ?= 8000
 TORCH_INDEX_URL ?=
 CONSTRAINTS ?= constraints.txt
+TEST_WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
@@ -29,7 +30,7 @@ serve: $(VENV)/.installed
 	exec $(BIN)/kvell serve $(MODEL) --port $(PORT)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
