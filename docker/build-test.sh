@@ -55,12 +55,12 @@ MODEL=$model ROOT=$root unshare --mount --net --pid --fork bash -euo pipefail -c
   touch "$ROOT/models/model.gguf" && mount --bind "$MODEL" "$ROOT/models/model.gguf"
   mount -o remount,ro,bind "$ROOT"
   inside() {
-    chroot --userspec=65532:65532 "$ROOT" env -i PATH=/opt/kvell/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 \
+    exec chroot --userspec=65532:65532 "$ROOT" env -i PATH=/opt/kvell/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 \
       KVELL_HOST=0.0.0.0 KVELL_PORT=8000 KVELL_CACHE_DIR=/models "$@"
   }
   began=$(date +%s%N)
-  inside kvell serve /models/model.gguf --kv-cache-memory 256MiB & server=$!
-  inside python3 - "$began" <<PYTHON
+  (inside kvell serve /models/model.gguf --kv-cache-memory 256MiB) & server=$!
+  (inside python3 - "$began") <<PYTHON
 import json, sys, time, urllib.error, urllib.request
 
 def call(path, body=None):
