@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import httpx
@@ -24,7 +25,7 @@ from server.app import Running
 from server.config import build_config
 from server.engine.errors import StartupFailed
 from server.engine.wire import Ready
-from server.keys import KeyFileError, KeyRing
+from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
 from server.settings import DEFAULT_MODEL, SETTINGS, ConfigError, Setting
 
@@ -66,7 +67,7 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
     with _one_line_errors():
         config = build_config({setting.name: flags[_variable(setting)] for setting in SETTINGS}, os.environ)
         set_up_logging(config.log_level)
-        keys = KeyRing(config)
+        keys = KeyRing(partial(read_keys, config))
         door.check_certificate(config)
         listener = door.bind(config.host, config.port)
         found = catalogue.pull(config.model, accept_terms=accept_terms, console=console)

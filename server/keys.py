@@ -8,7 +8,7 @@ import binascii
 import hmac
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -40,27 +40,34 @@ class Key:
     limits: KeyLimits = KeyLimits()
 
 
-class KeyRing:
-    """The keys of `config`, as they were when last read. Empty: the server is open.
+def read_keys(config: ServerConfig) -> tuple[Key, ...]:
+    """Every key that opens the server; () for a server that is open. Raises KeyFileError.
 
-    Raises KeyFileError when it is made; `reload` raises it too, and then keeps the keys that it had.
+    A file with keys that has none is a mistake, and not an open door.
+    """
+    keys = [] if config.api_key is None else [_checked(FLAG_OWNER, config.api_key, KeyLimits())]
+    if config.api_key_file is not None:
+        keys += _keys_in(config.api_key_file)
+    _check_owners(keys)
+    return tuple(keys)
+
+
+class KeyRing:
+    """The keys as `read` gave them last. Empty: the server is open.
+
+    What `read` raises goes through; after that, the keys are still those of before.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
-        self._config = config
-        self._keys: tuple[Key, ...] = ()
-        self.reload()
+    def __init__(self, read: Callable[[], tuple[Key, ...]]) -> None:
+        self._read = read
+        self._keys = read()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def reload(self) -> None:
-        """Read the file again. Requests that are under way are not touched."""
-        keys = [] if self._config.api_key is None else [_checked(FLAG_OWNER, self._config.api_key, KeyLimits())]
-        if self._config.api_key_file is not None:
-            keys += _keys_in(self._config.api_key_file)
-        _check_owners(keys)
-        self._keys = tuple(keys)
+        """Read them again. Requests that are under way are not touched."""
+        self._keys = self._read()
 
     def find(self, headers: Mapping[str, str]) -> Key | None:
         """The key that a request carries: as Bearer token, as x-api-key, or as password of Basic."""
@@ -106,10 +113,11 @@ def _keys_in(path: Path) -> list[Key]:
 def _in_line(line: str, number: int, where: str) -> Key:
     """`name: key limit=value ...`, or a key alone, whose owner is called after the line."""
     try:
-        name, _, rest = line.partition(": ") if re.match(r"[^\s:]+: ", line) else (f"line-{number}", "", line)
+        named = re.fullmatch(r"([^\s:]+):(?:\s+(.*))?", line)
+        name, rest = (named[1], named[2] or "") if named else (f"line-{number}", line)
         if not NAME.fullmatch(name):
             raise KeyFileError("a name has 1 to 64 letters, digits, '.', '_' or '-'")
-        secret, *limits = rest.split()
+        secret, *limits = rest.split() or [""]
         return _checked(name, secret, _limits(limits))
     except KeyFileError as error:
         raise KeyFileError(f"{where}, line {number}: {error}") from None
@@ -123,7 +131,8 @@ def _limits(words: list[str]) -> KeyLimits:
         if name not in known:
             raise KeyFileError(f"unknown limit {name[:40]!r}; known: {', '.join(known)}")
         if not re.fullmatch(r"[0-9]{1,12}", text) or (name == "weight" and not 1 <= int(text) <= 1000):
-            raise KeyFileError(f"{name} is {text[:40]!r}; allowed: a whole number" + " of 1 to 1000" * (name == "weight"))
+            allowed = "a whole number" + " of 1 to 1000" * (name == "weight")
+            raise KeyFileError(f"{name} is {text[:40]!r}; allowed: {allowed}")
         values[known[name]] = int(text)
     return KeyLimits(**values)
 

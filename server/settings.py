@@ -203,7 +203,14 @@ SETTINGS: tuple[Setting, ...] = (
     _server("api-key-file", "api_key_file", _path, "path of a file", "none", "file with keys, one `name: key` a line"),
     _server("open-metrics", "open_metrics", _switch, "on, off", "off", "/metrics needs no key"),
     _server("share-prefixes", "share_prefixes", _switch, "on, off", "off", "prefix cache shared between keys"),
-    _server("cors-origins", "cors_origins", _origins, "origins with commas between, or *", "none", "who may ask from a browser"),
+    _server(
+        "cors-origins",
+        "cors_origins",
+        _origins,
+        "origins with commas between, or *",
+        "none",
+        "origins whose pages a browser lets ask this server",
+    ),
     _server("tls-certfile", "tls_certfile", _path, "path of a file", "none", "certificate chain in PEM, for https"),
     _server("tls-keyfile", "tls_keyfile", _path, "path of a file", "none", "the certificate's private key in PEM"),
     _server(

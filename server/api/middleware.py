@@ -17,8 +17,8 @@ logger = logging.getLogger("kvell.request")
 class RequestLog:
     """Gives every request an id (the client's own, if it is harmless), and writes one line when it has ended.
 
-    scope["state"] gets `request_id`, and may get `note`: what an endpoint adds to the line. With keys, the line names the
-    owner of the key, never the key.
+    scope["state"] gets `request_id`, and may get `note`: what an endpoint adds to the line. With keys, the line
+    names the owner of the key, never the key.
     """
 
     def __init__(self, app: ASGIApp) -> None:
