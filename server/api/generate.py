@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
+import msgspec
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -24,7 +25,9 @@ from server.api.serving import Limits, ServedModel, Serving, Submission
 from server.api.sse import DONE, PING, EventStream, event
 from server.api.wording import Wording, Writer
 from server.engine.errors import RequestError, ServiceError
+from server.engine.request import Request as TokenRequest
 from server.engine.request import TokenEvent
+from server.keys import Key
 from server.metrics import Endpoint, Outcome
 
 GONE = 499  # nginx's number for a client that left; nobody but the log reads it
@@ -61,7 +64,15 @@ async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: 
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
-    return job, serving.service.submit(job.requests)
+    return job, serving.service.submit(_owned(job.requests, request, serving))
+
+
+def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) -> Sequence[TokenRequest]:
+    """With keys, a prefix is shared within one owner's requests only: timing must not tell what another asked."""
+    key: Key | None = getattr(http.state, "key", None)
+    if key is None or serving.share_prefixes:
+        return requests
+    return [msgspec.structs.replace(each, namespace=key.name) for each in requests]
 
 
 class _Run:
