@@ -15,6 +15,7 @@ from server.settings import SETTINGS
 DOCKER = Path(__file__).parents[1] / "docker"
 MANIFESTS = sorted((DOCKER / "kubernetes").iterdir())
 KUBERNETES = "1.31"
+KEPT = ("COPY", "USER", "ENTRYPOINT", "CMD")
 
 
 def _manifest(name: str) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def test_both_images_are_built_from_the_same_steps() -> None:
     """They differ in torch, comments and the GPU's own variables, in nothing that makes kvell."""
 
     def steps(path: Path) -> list[str]:
-        return [line for line in path.read_text().splitlines() if line.startswith(("COPY", "USER", "ENTRYPOINT", "CMD"))]
+        return [line for line in path.read_text().splitlines() if line.startswith(KEPT)]
 
     assert steps(DOCKER / "Dockerfile.cuda") == steps(DOCKER.parent / "Dockerfile")
 
