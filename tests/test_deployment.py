@@ -1,4 +1,4 @@
-"""The files that deploy kvell, read by the tools that will read them: Kubernetes' schemas, compose, systemd, the shell."""
+"""The files that deploy kvell, read by the tools that will read them: Kubernetes' schemas, systemd, the shell."""
 
 import re
 import shutil
