@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
+import msgspec
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from server.api.answer import Answer
 from server.api.body import read_body
 from server.api.choices import ScoredToken
 from server.api.errors import INTERNAL_ERROR, describe, json_response
+from server.api.guard import NOBODY, owner_of
 from server.api.jobs import Job
 from server.api.offload import run_sized
 from server.api.running import Submission, Ticket
@@ -25,6 +27,7 @@ from server.api.serving import Limits, ServedModel, Serving
 from server.api.sse import DONE, PING, EventStream, event
 from server.api.wording import Wording, Writer
 from server.engine.errors import RequestError, ServiceError
+from server.engine.request import Request as TokenRequest
 from server.engine.request import TokenEvent
 from server.metrics import Endpoint, Outcome
 
@@ -39,7 +42,7 @@ Prepare = Callable[[str, bytes, ServedModel, Limits], Job]
 async def generate(request: Request, serving: Serving, prepare: Prepare, wording: Wording) -> Response:
     """The answer to one request. Raises RequestError or ServiceError while a real status can still be sent."""
     arrived = time.monotonic()
-    ticket = serving.running.enter(request.state.request_id)
+    ticket = serving.running.enter(owner_of(request), request.state.request_id)
     try:
         job, submission = await _submit(request, serving, prepare, wording.id_prefix)
         ticket.hold(submission)
@@ -67,7 +70,15 @@ async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: 
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
-    return job, serving.service.submit(job.requests)
+    return job, serving.service.submit(_owned(job.requests, request, serving))
+
+
+def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) -> Sequence[TokenRequest]:
+    """With keys, a prefix is shared within one owner's requests only: timing must not tell what another asked."""
+    owner = owner_of(http)
+    if owner == NOBODY or serving.share_prefixes:
+        return requests
+    return [msgspec.structs.replace(each, namespace=owner) for each in requests]
 
 
 class _Run:

@@ -1,6 +1,7 @@
 """Requests that run, by the id that their answers carry, so that anyone who has the id can cancel them.
 
-Knows submissions; knows no HTTP. Ids are the clients' own where they gave one, so several requests may share one.
+Knows submissions; knows no HTTP. Ids are the clients' own where they gave one, so several requests may share one, and
+two owners of keys may use the same; each reaches only their own.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ class Submission(Protocol):
 class Ticket:
     """One request, from the moment its id is known until its end."""
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, owner: str, request_id: str) -> None:
+        self.owner = owner
         self.request_id = request_id
         self._cancelled = False
         self._submission: Submission | None = None
@@ -60,24 +62,24 @@ class Running:
     """Every ticket that was entered and has not left."""
 
     def __init__(self) -> None:
-        self._tickets: dict[str, list[Ticket]] = {}
+        self._tickets: dict[tuple[str, str], list[Ticket]] = {}
 
-    def enter(self, request_id: str) -> Ticket:
-        """A request begins. Its owner calls `leave` once, however it ends."""
-        ticket = Ticket(request_id)
-        self._tickets.setdefault(request_id, []).append(ticket)
+    def enter(self, owner: str, request_id: str) -> Ticket:
+        """A request begins. Whoever enters it calls `leave` once, however it ends."""
+        ticket = Ticket(owner, request_id)
+        self._tickets.setdefault((owner, request_id), []).append(ticket)
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """It has ended."""
-        same = self._tickets[ticket.request_id]
-        same.remove(ticket)
-        if not same:
-            del self._tickets[ticket.request_id]
+        key = ticket.owner, ticket.request_id
+        self._tickets[key].remove(ticket)
+        if not self._tickets[key]:
+            del self._tickets[key]
 
-    def cancel(self, request_id: str) -> int:
-        """Cancel every request of this id; how many there were."""
-        tickets = self._tickets.get(request_id, ())
+    def cancel(self, owner: str, request_id: str) -> int:
+        """Cancel every request of this owner and id; how many there were."""
+        tickets = self._tickets.get((owner, request_id), ())
         for ticket in tickets:
             ticket.cancel()
         return len(tickets)

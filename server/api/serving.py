@@ -125,6 +125,7 @@ class Limits:
 class Serving:
     """Everything an endpoint needs.
 
+    share_prefixes: between the owners of different keys.
     worker: where big inputs are prepared, one after the other. A tokeniser needs some 200 bytes per token while it
     works, so a handful of clients with bodies of 8 MB each would otherwise cost gigabytes.
     """
@@ -134,6 +135,7 @@ class Serving:
     metrics: Metrics
     max_sequences: int
     ping_s: float
+    share_prefixes: bool = False
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
     running: Running = field(default_factory=Running)
 

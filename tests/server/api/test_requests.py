@@ -83,6 +83,18 @@ async def test_every_answer_carries_the_id_that_cancels_it() -> None:
     await under_way.done()
 
 
+async def test_with_keys_nobody_cancels_what_another_owner_runs() -> None:
+    play = Paused()
+    world = make_world(play, keys=("ann", "bob"))
+    headers = {"x-request-id": "mine", "authorization": "Bearer ann"}
+    under_way = Call(world.app, "POST", PATH, [b'{"prompt": "hi"}'], headers)
+    await until_running(world)
+    path = "/v1/requests/mine"
+    assert (await call(world.app, "DELETE", path, authorization="Bearer bob")).status == 404
+    assert (await call(world.app, "DELETE", path, authorization="Bearer ann")).status == 200
+    assert (await under_way.done()).status == 499
+
+
 async def test_an_id_that_nothing_has_is_a_404() -> None:
     world = make_world()
     await call(world.app, "POST", PATH, {"prompt": "hi"}, x_request_id="mine")
@@ -128,12 +140,13 @@ def test_a_cancel_that_comes_before_the_engine_has_the_request_counts() -> None:
             self.cancelled += 1
 
     running, held = Running(), Held()
-    ticket = running.enter("early")
+    ticket = running.enter("ann", "early")
     ticket.check()
-    assert running.cancel("early") == 1
+    assert running.cancel("bob", "early") == 0
+    assert running.cancel("ann", "early") == 1
     ticket.hold(held)  # type: ignore[arg-type]
     assert held.cancelled == 1
     with pytest.raises(RequestCancelled, match="early"):
         ticket.check()
     running.leave(ticket)
-    assert running.cancel("early") == 0
+    assert running.cancel("ann", "early") == 0
