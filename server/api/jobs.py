@@ -72,7 +72,14 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
     params = _params(body, wanted.num_logprobs, model)
     constraint = constraint_of(body)
     requests = tuple(
-        Request(f"{job_id}-{p}-{c}", prompt, length, replace(params, choice=c), constraint=constraint)
+        Request(
+            f"{job_id}-{p}-{c}",
+            prompt,
+            length,
+            replace(params, choice=c),
+            cache_salt=body.cache_salt or "",
+            constraint=constraint,
+        )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
     )
