@@ -8,6 +8,7 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.constraints import constraint_of
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
@@ -15,6 +16,8 @@ from server.api.logprobs import chat_logprobs
 from server.api.messages import render
 from server.api.schema import takes
 from server.api.serving import Limits, ServedModel, Serving
+from server.api.tools.calling import calling_of
+from server.api.tools.calls import Call, CallDelta
 from server.api.types import ChatBody
 from server.api.wording import Fields
 from server.engine.errors import InvalidValue
@@ -27,12 +30,16 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     model.check_name(body.model)
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise InvalidValue("max_tokens is the old name of max_completion_tokens; give one of both", param="max_tokens")
+    free = constraint_of(body)
+    calling = calling_of(body, free, model.family, model.tokenizer.special_tokens)
     wanted = Wanted(
-        prompts=(render(body.messages, model),),
+        prompts=(render(body.messages, model, tools=calling.shown if calling else None),),
         param="messages",
         max_tokens=body.max_completion_tokens or body.max_tokens,
         cut=False,
         num_logprobs=_num_logprobs(body),
+        constraint=calling.constraint if calling else free,
+        calling=calling,
     )
     return make_job(job_id, body, wanted, model, limits)
 
@@ -56,9 +63,18 @@ class ChatWording:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+    def whole(
+        self,
+        index: int,
+        text: str,
+        scored: Sequence[ScoredToken] | None,
+        finish: Ending | None,
+        calls: Sequence[Call] = (),
+    ) -> Fields:
         """A choice of an answer in one piece."""
-        message = {"role": "assistant", "content": text, "refusal": None}
+        message: Fields = {"role": "assistant", "content": text, "refusal": None}
+        if calls:
+            message = message | {"content": text or None, "tool_calls": [_whole_call(call) for call in calls]}
         return self._choice(index, {"message": message}, scored, finish)
 
     def opening(self, index: int, echo: str) -> Fields:
@@ -69,9 +85,25 @@ class ChatWording:
         """More content, or the end."""
         return self._choice(index, {"delta": {} if finish else {"content": text}}, scored, finish)
 
+    def calls(self, index: int, calls: Sequence[CallDelta], scored: Sequence[ScoredToken] | None) -> Fields:
+        """Parts of calls."""
+        return self._choice(index, {"delta": {"tool_calls": [_part(call) for call in calls]}}, scored, None)
+
     def _choice(self, index: int, said: Fields, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
         logprobs = None if scored is None else chat_logprobs(self._tokenizer, scored)
         return {"index": index} | said | {"logprobs": logprobs, "finish_reason": finish}
+
+
+def _whole_call(call: Call) -> Fields:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _part(call: CallDelta) -> Fields:
+    """A call's first part says what it is; the others are arguments only."""
+    if call.id is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"index": call.index, "id": call.id, "type": "function", "function": function}
 
 
 def router(serving: Serving) -> APIRouter:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from model.sampling_params import SamplingParams
-from server.api.constraints import constraint_of
 from server.api.serving import Limits, ServedModel
+from server.api.tools.calling import Calling
 from server.api.types import GenerationBody
 from server.engine.errors import InvalidValue, PromptTooLong
-from server.engine.request import Request
+from server.engine.request import Constraint, Request
 
 Number = TypeVar("Number", int, float)
 
@@ -33,6 +33,7 @@ class Job:
     seed: int
     stream: bool
     include_usage: bool
+    calling: Calling | None = None
 
     @property
     def choices_per_prompt(self) -> int:
@@ -56,6 +57,8 @@ class Wanted:
     cut: bool
     num_logprobs: int | None
     echoes: tuple[str, ...] = ()
+    constraint: Constraint | None = None
+    calling: Calling | None = None
 
 
 def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedModel, limits: Limits) -> Job:
@@ -70,7 +73,6 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
         )
     params = _params(body, wanted.num_logprobs, model)
-    constraint = constraint_of(body)
     requests = tuple(
         Request(
             f"{job_id}-{p}-{c}",
@@ -78,7 +80,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             length,
             replace(params, choice=c),
             cache_salt=body.cache_salt or "",
-            constraint=constraint,
+            constraint=wanted.constraint,
         )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
@@ -92,6 +94,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         seed=params.seed,
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        calling=wanted.calling,
     )
 
 
