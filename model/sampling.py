@@ -1,7 +1,7 @@
 """From logits to the next token of each sequence, with its log-probability.
 
 R rows (one per sequence that gets a token in this step), V vocabulary. Order: penalties, bias and bans
-(`model.penalties`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row at a time).
+(`model.penalties`) -> temperature -> filters -> draw (`model.filters`, one row at a time).
 What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
 or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
 
@@ -16,11 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.bans import banned_ids
+from model.dry import Repetitions
 from model.filters import RowWorkspace, choose, is_greedy, total
 from model.history import TokenHistory
 from model.penalties import LARGEST, Edits, wants_history
 from model.random import uniform
-from model.ranking import best_of_rows, largest
+from model.ranking import Values, best_of_rows, largest
 from model.sampling_params import SamplingParams
 
 
@@ -40,6 +42,7 @@ class SamplingRow:
     prompt: Sequence[int]
     output: Sequence[int]
     _history: TokenHistory | None = field(default=None, init=False, repr=False, compare=False)
+    _repetitions: Repetitions | None = field(default=None, init=False, repr=False, compare=False)
 
     def history(self) -> TokenHistory:
         """The counts of prompt and output, up to date."""
@@ -47,6 +50,13 @@ class SamplingRow:
             self._history = TokenHistory(self.prompt)
         self._history.update(self.output)
         return self._history
+
+    def repetitions(self) -> Repetitions:
+        """What the end of prompt and output repeats, up to date."""
+        if self._repetitions is None:
+            self._repetitions = Repetitions(self.prompt, self.params.dry_sequence_breakers)
+        self._repetitions.update(self.output)
+        return self._repetitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +98,15 @@ class Sampler:
 def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
     edits = Edits(vocab)
     for number, row in enumerate(rows):
-        if wants_history(row.params):
-            edits.penalise(number, row.params, row.history())
-        if row.params.logit_bias or row.params.min_tokens:
-            edits.bias(number, row.params, len(row.output))
+        params = row.params
+        if wants_history(params):
+            edits.penalise(number, params, row.history())
+        if params.dry_multiplier:
+            edits.subtract(number, *row.repetitions().penalties(params))
+        if params.logit_bias or params.min_tokens or params.bad_words:
+            edits.bias(number, params.logit_bias, banned_ids(params, row.prompt, row.output))
+        if params.allowed_token_ids:
+            edits.keep_only(number, params.allowed_token_ids)
     return edits
 
 
@@ -104,8 +119,16 @@ def _choose(logits: Tensor, rows: Sequence[SamplingRow], work: RowWorkspace) -> 
         if usable[number] and not is_greedy(row.params):
             work.shift(logits[number], best[number])
             weights = work.weigh(row.params.temperature)
-            tokens[number] = choose(weights, row.params, uniform(row.params.seed, row.params.choice, row.position))
+            tokens[number] = _draw(weights, row)
     return tokens, usable
+
+
+def _draw(weights: Values, row: SamplingRow) -> int:
+    """The token of a row that isn't greedy. XTC has a random number of its own, so that it doesn't move the draw."""
+    params = row.params
+    where = params.seed, params.choice, row.position
+    exclude = params.xtc_probability > 0 and uniform(*where, stream=1) < params.xtc_probability
+    return choose(weights, params, uniform(*where), exclude=exclude)
 
 
 def _logprobs(
