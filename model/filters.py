@@ -58,11 +58,6 @@ def total(weights: Values) -> float:
     return float(tile_sums(weights).astype(np.float64).cumsum()[-1])
 
 
-def is_greedy(params: SamplingParams) -> bool:
-    """Whether only the best token can be chosen, so that no weights are needed."""
-    return params.temperature == 0 or params.top_k == 1 or (params.top_p <= 0 and params.typical_p >= 1)
-
-
 def choose(weights: Values, params: SamplingParams, uniform: float, *, exclude: bool = False) -> int:
     """The id of the token that the number `uniform` in [0, 1) draws. exclude: XTC acts this time. (whole tiles,)
 

@@ -2,8 +2,6 @@
 
 Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the
 clock is handed in. The same requests in the same order with the same step budgets give the same events.
-
-L rows of logits, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +9,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from torch import Tensor
-
 from cache.manager import CacheManager
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
+from model.scores import Scores
 from server.engine.generation import Generation
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
@@ -26,16 +23,16 @@ from server.engine.scheduler import Limits, Plan, Scheduler, Work
 class Runner(Protocol):
     """The model over the paged cache."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Logits (L, V) of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
+        """Scores of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
         ...
 
 
 class Chooser(Protocol):
     """What chooses tokens; `model.sampling.Sampler`."""
 
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
-        """One result per row of logits (L, V). Repeatable."""
+    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row. Repeatable."""
         ...
 
 
@@ -137,24 +134,24 @@ class Engine:
         """Compute, commit and choose. A request whose computation raises ends alone."""
         if not work:
             return
-        for part, logits in run_isolated(self._forward, work):
-            if isinstance(logits, Exception):
-                self._fail(part[0].generation, f"the model failed: {logits!r}")
+        for part, scores in run_isolated(self._forward, work):
+            if isinstance(scores, Exception):
+                self._fail(part[0].generation, f"the model failed: {scores!r}")
                 continue
             asking = [each for each in part if each.chunk.num_logits]
-            choices = self._choose(asking, logits) if asking else {}
+            choices = self._choose(asking, scores) if asking else {}
             for each in part:
                 self._commit(each, choices.get(each.generation.arrival))
 
-    def _forward(self, work: Sequence[Work]) -> Tensor:
+    def _forward(self, work: Sequence[Work]) -> Scores:
         return self._runner.run([each.chunk for each in work])
 
-    def _choose(self, work: Sequence[Work], logits: Tensor) -> dict[int, Sampled | Exception]:
+    def _choose(self, work: Sequence[Work], scores: Scores) -> dict[int, Sampled | Exception]:
         """The next token of each, by arrival number; one whose sampling raises gets its exception."""
 
         def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
-            rows = logits if len(numbered) == len(work) else logits[[row for row, _ in numbered]]
-            return self._sampler.sample(rows, [each.generation.row for _, each in numbered])
+            its = scores if len(numbered) == len(work) else scores.pick([row for row, _ in numbered])
+            return self._sampler.choose(its, [each.generation.row for _, each in numbered])
 
         choices: dict[int, Sampled | Exception] = {}
         for part, result in run_isolated(sample, tuple(enumerate(work))):

@@ -191,7 +191,7 @@ def _work(generation: Generation, num_tokens: int) -> Work:
     decode_tokens = int(is_last and bool(generation.output))
     return Work(
         generation,
-        Chunk(generation.tokens[start:end], start, sequence.tables, num_logits=int(is_last)),
+        Chunk(generation.tokens[start:end], start, sequence.tables, int(is_last), generation.row.wish),
         decode_tokens,
         recomputed_tokens=max(min(end - decode_tokens, generation.high_water) - start, 0),
     )
