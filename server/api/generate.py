@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
+import msgspec
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -24,6 +25,7 @@ from server.api.serving import Limits, ServedModel, Serving, Submission
 from server.api.sse import DONE, PING, EventStream, event
 from server.api.wording import Wording, Writer
 from server.engine.errors import RequestError, ServiceError
+from server.engine.request import Request as EngineRequest
 from server.engine.request import TokenEvent
 from server.metrics import Endpoint, Outcome
 
@@ -39,7 +41,7 @@ async def generate(request: Request, serving: Serving, prepare: Prepare, wording
     """The answer to one request. Raises RequestError or ServiceError while a real status can still be sent."""
     arrived = time.monotonic()
     try:
-        job, submission = await _submit(request, serving, prepare, wording.id_prefix)
+        job, submission = await _submit(request, serving, prepare, wording.id_prefix, arrived=arrived)
     except ClientDisconnect:
         serving.metrics.request_finished(wording.endpoint, "cancelled")
         return Response(status_code=GONE)
@@ -57,11 +59,18 @@ def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | Se
     serving.metrics.request_finished(endpoint, "refused" if isinstance(error, RequestError) else "unavailable")
 
 
-async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: str) -> tuple[Job, Submission]:
+async def _submit(
+    request: Request, serving: Serving, prepare: Prepare, prefix: str, *, arrived: float
+) -> tuple[Job, Submission]:
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
-    return job, serving.service.submit(job.requests)
+    return job, serving.service.submit(job.requests if job.timeout_s is None else _timed(job, arrived + job.timeout_s))
+
+
+def _timed(job: Job, deadline: float) -> list[EngineRequest]:
+    """The requests, to end by then. The engine reads the same monotonic clock."""
+    return [msgspec.structs.replace(request, deadline=deadline) for request in job.requests]
 
 
 class _Run:

@@ -10,9 +10,9 @@ from server.api.body import parse_object, read_body
 from server.api.errors import json_response
 from server.api.fields import parse
 from server.api.generate import GONE, count_refusal
-from server.api.jobs import check_ids
 from server.api.messages import render
 from server.api.offload import run_sized
+from server.api.params import check_ids
 from server.api.schema import takes
 from server.api.serving import ServedModel, Serving
 from server.api.types import DetokenizeBody, TokenizeBody
