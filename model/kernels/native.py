@@ -134,7 +134,7 @@ class Team:
 
     @property
     def differing(self) -> str:
-        """The first of its kernels that doesn't give plain C's bits on this machine; empty when all do. Milliseconds."""
+        """The first of its kernels that gives other bits than plain C on this machine; empty when none does."""
         name: bytes = self.library.kvell_selftest(self.handle)
         return name.decode()
 
