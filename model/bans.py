@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from model.sampling_params import SamplingParams
 
 
-def banned_ids(params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> set[int]:
+def banned_ids(
+    params: SamplingParams, prompt: Sequence[int], output: Sequence[int], *, masked: bool = False
+) -> set[int]:
     """Stop tokens while fewer than min_tokens were generated, and the last token of every bad word all of whose other
-    tokens are the text's end (the prompt counts as text)."""
-    early = len(output) < params.min_tokens
+    tokens are the text's end (the prompt counts as text). masked: a mask says where the end is possible."""
+    early = len(output) < params.min_tokens and not masked
     banned = set(params.stop_token_ids) if early else set()
     if params.bad_words:
         longest = max(map(len, params.bad_words)) - 1

@@ -6,6 +6,7 @@ Shared by chat and completions. Pure: no waiting, no HTTP, so that big inputs ca
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from server.api.constraints import constraint_of
 from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
 from server.api.types import GenerationBody
@@ -70,8 +71,16 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
         )
     params = sampling_params(body, wanted.num_logprobs, model)
+    constraint = constraint_of(body)
     requests = tuple(
-        Request(f"{job_id}-{p}-{c}", prompt, length, replace(params, choice=c))
+        Request(
+            f"{job_id}-{p}-{c}",
+            prompt,
+            length,
+            replace(params, choice=c),
+            cache_salt=body.cache_salt or "",
+            constraint=constraint,
+        )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
     )

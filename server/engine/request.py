@@ -11,6 +11,19 @@ from model.sampling_params import SamplingParams
 
 EndedBy = Literal["", "deadline"]  # "": what finish says
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "lark"]
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """What an answer must look like.
+
+    source  of a json_schema the schema as JSON, of a choice the texts as a JSON array; "" for json_object
+    param   the field that the user wrote it in, for errors
+    """
+
+    kind: ConstraintKind
+    source: str = ""
+    param: str = ""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -27,6 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     namespace: str = ""
     cache_salt: str = ""
     deadline: float | None = None
+    constraint: Constraint | None = None
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -47,6 +61,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     error      the reason, when finish is "error"
     cached_tokens, preemptions, queue_seconds: totals so far
     ended_by   why it ended, where finish doesn't say it all
+    refused    the error is the user's fault: the constraint can't be compiled
     """
 
     request_id: str
@@ -58,6 +73,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     preemptions: int = 0
     queue_seconds: float = 0.0
     ended_by: EndedBy = ""
+    refused: bool = False
 
 
 class GroupStats(msgspec.Struct, frozen=True):

@@ -67,6 +67,7 @@ class Answer:
     queue_seconds: float = 0.0
     num_events: int = 0
     ended_by: str = ""
+    refused: bool = False
 
     @property
     def said(self) -> tuple[list[int], list[TokenLogprob], FinishReason | None]:

@@ -6,6 +6,7 @@ from annotated_types import Ge, Le, Len
 
 from server.api.types.length import LengthFields
 from server.api.types.sampling import SamplingFields
+from server.api.types.structured import ResponseFormat, StructuredOutputs
 from server.api.types.wire import MAX_CHOICES_PER_PROMPT, Wire
 
 
@@ -23,5 +24,8 @@ class GenerationBody(SamplingFields, LengthFields):
     n: Annotated[int, Ge(1), Le(MAX_CHOICES_PER_PROMPT)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    cache_salt: Annotated[str, Len(1, 256)] | None = None
     user: str | None = None
     metadata: Annotated[dict[str, str], Len(0, 16)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
