@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from model.sampling_params import SamplingParams
 from server.api.serving import Limits, ServedModel
-from server.api.types import GenerationBody
+from server.api.types import GenerationBody, Wire
 from server.engine.errors import InvalidValue, PromptTooLong
 from server.engine.request import Request
 
@@ -32,6 +32,7 @@ class Job:
     seed: int
     stream: bool
     include_usage: bool
+    asked: Wire | None = None  # the body, where the answer repeats parts of it
 
     @property
     def choices_per_prompt(self) -> int:
