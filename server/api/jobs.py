@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from server.api.constraints import constraint_of
 from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
-from server.api.types import GenerationBody
+from server.api.types import GenerationBody, Wire
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, PromptTooLong
 from server.engine.request import Request
@@ -33,6 +33,7 @@ class Job:
     include_usage: bool
     include_stop: bool = False
     timeout_s: float | None = None
+    asked: Wire | None = None  # the body, where the answer repeats parts of it
 
     @property
     def choices_per_prompt(self) -> int:
