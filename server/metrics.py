@@ -122,7 +122,7 @@ class Metrics:
         self._backend = self._gauge(
             "backend_info",
             "Always 1; the labels say what computes, and why not something faster.",
-            *("backend", "kernels", "device", "dtype", "kv_cache_dtype", "note"),
+            *("backend", "kernels", "device", "dtype", "kv_cache_dtype", "note", "quantization"),
         )
         self._clear_cache()
 
@@ -135,7 +135,7 @@ class Metrics:
         if restarted:
             self._restarts.inc()
         self._backend.clear()
-        labels = info.backend, info.kernels, info.device, info.dtype, info.kv_cache_dtype, info.note
+        labels = info.backend, info.kernels, info.device, info.dtype, info.kv_cache_dtype, info.note, info.quantization
         self._backend.labels(*labels).set(1)
 
     def engine_responsive(self, responsive: bool) -> None:

@@ -164,7 +164,8 @@ class _Lowering:
         keys, values = self._kv.keys(layer_id), self._kv.values(layer_id)
         kind = self._kv.group_of(layer_id), self._config.window(layer_id)
         fields = {"index": self._kinds.index(kind), "stored": STORED[keys.dtype]}
-        return fields, [keys.data_ptr(), values.data_ptr()]
+        scales = self._kv.scales(layer_id) or ()
+        return fields, [tensor.data_ptr() for tensor in (keys, values, *scales)]
 
     def take(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Take)

@@ -20,6 +20,7 @@ def router(serving: Serving) -> APIRouter:
             "created": serving.model.created,
             "owned_by": "kvell",
             "max_model_len": serving.limits().tokens,
+            "quantization": serving.quantization,
         }
 
     @routes.get("/v1/models", response_model=None)

@@ -138,6 +138,11 @@ class Serving:
     ping_s: float
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
 
+    @property
+    def quantization(self) -> str | None:
+        """Of the weights, as `Ready` says it; None while the engine is still loading."""
+        return None if self.service.info is None else self.service.info.quantization
+
     def limits(self) -> Limits:
         """Of the engine as it runs now. Raises EngineUnavailable while it is still loading."""
         info = self.service.info

@@ -52,7 +52,7 @@ class Model:
 MODELS = {
     "llama 4-bit": Model("llama", "Q4_1", torch.bfloat16, (None,)),
     "llama float": Model("llama", "F32", torch.float32, (None,)),
-    "gemma 8-bit": Model("gemma3", "Q8_0", torch.bfloat16, (None, 9)),
+    "gemma 8-bit, int8 cache": Model("gemma3", "Q8_0", torch.int8, (None, 9)),
     "mistral bfloat16": Model("mistral window", "BF16", torch.bfloat16, (7,)),
 }
 
