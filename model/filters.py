@@ -56,11 +56,6 @@ def total(weights: Values) -> float:
     return float(tile_sums(weights).astype(np.float64).cumsum()[-1])
 
 
-def is_greedy(params: SamplingParams) -> bool:
-    """Whether only the best token can be chosen, so that no weights are needed."""
-    return params.temperature == 0 or params.top_k == 1 or params.top_p <= 0
-
-
 def choose(weights: Values, params: SamplingParams, uniform: float) -> int:
     """The id of the token that the number `uniform` in [0, 1) draws. (whole tiles,)
 

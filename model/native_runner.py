@@ -24,6 +24,7 @@ from model.program.lowering import Kind, lower
 from model.program.recording import record
 from model.program.records import StepRecord
 from model.program.sections import quantized, sections
+from model.scores import Scores
 
 _ERROR_BYTES = 256
 _MOST_KEPT = 1 << 24  # floats: 64 MiB
@@ -66,7 +67,7 @@ class NativeRunner:
         assert self._handle, error.value.decode()
         weakref.finalize(self, team.library.kvell_program_destroy, self._handle)
 
-    def run(self, chunks: Sequence[Chunk], *, seconds: NDArray[np.float64] | None = None) -> Tensor:
+    def run(self, chunks: Sequence[Chunk], *, seconds: NDArray[np.float64] | None = None) -> Scores:
         """One step. Writes the chunks' keys and values to the cache.
 
         chunks: at least one; a sequence occurs at most once, with blocks for all its positions.
@@ -95,7 +96,7 @@ class NativeRunner:
         step.logits = logits.data_ptr()
         step.seconds = None if seconds is None else seconds.ctypes.data
         self._raise(self.call(step))
-        return logits
+        return Scores.of(logits)
 
     def call(self, step: StepRecord) -> int:
         """The native call, which lets other threads of the interpreter run; its outcome."""

@@ -142,7 +142,7 @@ def test_neighbours_change_no_bit(name: str, kind: str, count: int) -> None:
             done[each] += size
         if chunks:
             sizes = [chunk.num_logits for chunk in chunks]
-            for each, part in zip(names, together.runner.run(chunks).split(sizes), strict=True):
+            for each, part in zip(names, together.runner.run(chunks).logits.split(sizes), strict=True):
                 rows[each].append(part)
     for each, text in texts.items():
         assert torch.equal(torch.cat(rows[each]), native(decoder).logits(text, [len(text)]))
@@ -155,13 +155,13 @@ def test_only_the_wanted_rows_come_back_in_the_order_of_the_chunks() -> None:
     wanted = {"a": 1, "b": 0, "c": 3}
     chunks = [world.chunk(name, text, num_logits=wanted[name]) for name, text in texts.items()]
     alone = {name: native(decoder).logits(text, [len(text)]) for name, text in texts.items()}
-    assert torch.equal(world.runner.run(chunks), torch.cat([alone["a"][-1:], alone["c"][-3:]]))
-    assert world.runner.run([world.chunk("b", [4], num_logits=0)]).shape == (0, 61)
+    assert torch.equal(world.runner.run(chunks).logits, torch.cat([alone["a"][-1:], alone["c"][-3:]]))
+    assert world.runner.run([world.chunk("b", [4], num_logits=0)]).logits.shape == (0, 61)
 
 
 def test_logits_of_one_step_are_not_overwritten_by_the_next() -> None:
     world = native(make_both(config_of("llama")).native)
-    first = world.runner.run([world.chunk("a", PROMPT[:20], num_logits=1)])
+    first = world.runner.run([world.chunk("a", PROMPT[:20], num_logits=1)]).logits
     kept = first.clone()
     world.runner.run([world.chunk("a", PROMPT[20:40], num_logits=1)])
     assert torch.equal(first, kept)
@@ -169,17 +169,17 @@ def test_logits_of_one_step_are_not_overwritten_by_the_next() -> None:
 
 def test_memory_of_logits_is_lent_again_when_nobody_holds_a_part_of_them() -> None:
     world = native(make_both(config_of("llama")).native)
-    first = world.runner.run([world.chunk("a", PROMPT[:20], num_logits=3)])
+    first = world.runner.run([world.chunk("a", PROMPT[:20], num_logits=3)]).logits
     address = first.data_ptr()
     part = first[1:2, 5:]
     kept = part.clone()
     del first
-    second = world.runner.run([world.chunk("a", PROMPT[20:40], num_logits=3)])
+    second = world.runner.run([world.chunk("a", PROMPT[20:40], num_logits=3)]).logits
     assert second.data_ptr() != address
     assert torch.equal(part, kept)
     address = second.data_ptr()
     del part, second
-    assert world.runner.run([world.chunk("a", PROMPT[40:60], num_logits=2)]).data_ptr() == address
+    assert world.runner.run([world.chunk("a", PROMPT[40:60], num_logits=2)]).logits.data_ptr() == address
 
 
 def run_broken(num_logits: Sequence[int]) -> Tensor:
@@ -188,7 +188,7 @@ def run_broken(num_logits: Sequence[int]) -> Tensor:
     chunks = [
         world.chunk(f"{i}", text, num_logits=n) for i, (text, n) in enumerate(zip(texts, num_logits, strict=True))
     ]
-    return world.runner.run(chunks)
+    return world.runner.run(chunks).logits
 
 
 @pytest.mark.parametrize("num_logits", [(1, 1, 1), (1, 0, 1), (0, 0, 0)])

@@ -10,6 +10,7 @@ from torch import Tensor
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.sampling_params import SamplingParams
+from model.scores import Scores
 from server.engine.request import GroupStats, Request
 from tests.helpers.fake_model import BAD_LOGITS, NOT_FINITE, RAISES, FakeRunner, QuickSampler
 from tests.helpers.workloads import Script
@@ -296,7 +297,7 @@ def test_a_request_whose_sampling_raises_ends_alone() -> None:
 class OutOfMemory(FakeRunner):
     """Can't run more than two chunks at once."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
         if len(chunks) > 2:
             raise torch.OutOfMemoryError
         return super().run(chunks)
@@ -311,7 +312,7 @@ def test_a_batch_that_is_too_big_for_the_machine_is_run_in_parts() -> None:
 class Broken(FakeRunner):
     """Every run raises."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
         raise RuntimeError("no device")
 
 
