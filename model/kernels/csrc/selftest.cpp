@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "head.h"
 #include "kvell.h"
 #include "layout.h"
 
@@ -64,6 +65,50 @@ bool agrees(kvell_team* reference, kvell_team* team, const Case& c, Random& rand
          same(out[0].data(), out[1].data(), out[0].size() * sizeof(float));
 }
 
+namespace {
+
+// Everything that a head says of some rows, each with another wish.
+std::vector<uint8_t> scored(kvell_team* team, const kvell_matrix& m, const std::vector<kvell_block>& blocks,
+                            const std::vector<float>& x, int rows) {
+  std::vector<kvell_wish> wishes;
+  for (int row = 0; row < rows; ++row) wishes.push_back({row % 2 ? row % 7 : 1, row % 3 != 1, row % 4 == 2});
+  const auto n = static_cast<size_t>(rows), vocabulary = static_cast<size_t>(m.rows);
+  constexpr size_t MOST = 7;
+  std::vector<float> logits(n * vocabulary), best(n * MOST);
+  std::vector<int32_t> counts(n), ids(n * MOST);
+  std::vector<double> log_sums(n);
+  kvell_head call = {&m, blocks.data(), x.data(), m.columns, rows, wishes.data(), logits.data(), MOST,
+                     counts.data(), ids.data(), best.data(), log_sums.data(), nullptr};
+  std::vector<uint8_t> scratch(static_cast<size_t>(kvell_head_scratch_bytes(team, &call)) + 64, 0x7f);
+  call.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  kvell_head_rows(team, &call);
+  // of what is no number, no bit counts but that it is none
+  for (auto& sum : log_sums) sum = sum == sum ? sum : 0.125;
+  for (auto& logit : logits) logit = logit == logit ? logit : 0.125f;
+  std::vector<uint8_t> all;
+  const auto add = [&](const void* from, size_t bytes) {
+    all.insert(all.end(), static_cast<const uint8_t*>(from), static_cast<const uint8_t*>(from) + bytes);
+  };
+  add(logits.data(), logits.size() * sizeof(float));
+  add(best.data(), best.size() * sizeof(float));
+  add(ids.data(), ids.size() * sizeof(int32_t));
+  add(counts.data(), counts.size() * sizeof(int32_t));
+  add(log_sums.data(), log_sums.size() * sizeof(double));
+  return all;
+}
+
+}  // namespace
+
+bool heads_agree(kvell_team* reference, kvell_team* team, const Case& c, Random& random) {
+  const Filled filled(reference, c, random);
+  const auto depth = static_cast<size_t>(num_blocks(c.columns)), rows = static_cast<size_t>(c.tokens);
+  std::vector<float> x(rows * static_cast<size_t>(c.columns));
+  for (auto& value : x) value = random.value() * c.magnitude;
+  std::vector<kvell_block> blocks(rows * depth);
+  kvell_quantize(reference, x.data(), c.columns, c.tokens, c.columns, blocks.data());
+  return scored(reference, filled.m, blocks, x, c.tokens) == scored(team, filled.m, blocks, x, c.tokens);
+}
+
 bool for_each_format(const Case& base, bool (*run)(const Case&, void*), void* context) {
   for (int kind = KVELL_U4; kind <= KVELL_F32; ++kind) {
     for (int group = 32; group >= 16; group -= 16)
@@ -96,6 +141,7 @@ int32_t kvell_selftest(kvell_team* team) {
   bool good = true;
   for (int tokens : {1, 3, 6}) good = good && for_each_format(Case{21, 72, tokens, 1.0f}, run, &context);
   good = good && rows_agree(context.reference, team, context.random);
+  good = good && heads_agree(context.reference, team, Case{1037, 40, 5, 1.0f}, context.random);
   kvell_team_destroy(context.reference);
   return good;
 }

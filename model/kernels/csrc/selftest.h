@@ -29,6 +29,9 @@ bool agrees(kvell_team* reference, kvell_team* team, const Case& c, Random& rand
 // Do both teams rotate, store, attend, normalise and activate to the same bits?
 bool rows_agree(kvell_team* reference, kvell_team* team, Random& random);
 
+// Do both teams say the same of the rows of a head?
+bool heads_agree(kvell_team* reference, kvell_team* team, const Case& c, Random& random);
+
 // Runs base in every format that a matrix can have, until one says false.
 bool for_each_format(const Case& base, bool (*run)(const Case&, void*), void* context);
 

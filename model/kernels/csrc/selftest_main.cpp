@@ -38,6 +38,14 @@ void every_kernel(int isa, int threads) {
     for (int tokens : {1, 3, 6, 18}) for_each_format(Case{shape[0], shape[1], tokens, 1.0f}, run, &context);
   for (float magnitude : {1e30f, 1e-35f}) for_each_format(Case{9, 33, 2, magnitude}, run, &context);
   for_each_format(Case{20, 64, 140, 1.0f}, run, &context);  // several tiles of tokens
+  for (int vocabulary : {1, 9, 511, 512, 513, 2000})
+    for (int rows : {1, 5, 70})
+      for (float magnitude : {1.0f, 1e-35f, 1e30f, 3e38f})  // with the last of them logits become infinite, or no numbers
+        for (int kind : {int{KVELL_U4}, int{KVELL_F32}}) {
+          Case c{vocabulary, 33, rows, magnitude};
+          c.kind = kind;
+          expect(heads_agree(context.reference, context.team, c, context.random), "heads differ", vocabulary, rows, kind);
+        }
   kvell_team_destroy(context.team);
   kvell_team_destroy(context.reference);
 }
