@@ -51,6 +51,11 @@ class ServerConfig:
     served_model_name: str | None = None
     api_key: str | None = None
     api_key_file: Path | None = None
+    open_metrics: bool = False  # /metrics needs no key
+    share_prefixes: bool = False  # between keys
+    cors_origins: tuple[str, ...] = ()
+    tls_certfile: Path | None = None
+    tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
@@ -72,6 +77,8 @@ def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> Ser
     model = mine.pop("model", DEFAULT_MODEL)
     config = ServerConfig(model=model, engine=EngineConfig(model_path=model, **engine), **mine)
     _check_together(config.engine)
+    if (config.tls_certfile is None) != (config.tls_keyfile is None):
+        raise ConfigError("--tls-certfile (KVELL_TLS_CERTFILE) and --tls-keyfile (KVELL_TLS_KEYFILE) go together")
     return config
 
 

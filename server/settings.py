@@ -103,6 +103,13 @@ def _path(text: str) -> Path:
         raise ValueError(text) from error
 
 
+def _origins(text: str) -> tuple[str, ...]:
+    origins = tuple(part.strip() for part in text.split(","))
+    if not all(re.fullmatch(r"\*|https?://[^\s/,]+", origin) for origin in origins):
+        raise ValueError(text)
+    return origins
+
+
 def _switch(text: str) -> bool:
     words = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
     if text.lower() not in words:
@@ -193,7 +200,19 @@ SETTINGS: tuple[Setting, ...] = (
         "requests that may wait before more are refused",
     ),
     Setting("api-key", "api_key", _text, "any text that is not empty", "none", "key that requests need", secret=True),
-    _server("api-key-file", "api_key_file", _path, "path of a file", "none", "file with keys, one a line"),
+    _server("api-key-file", "api_key_file", _path, "path of a file", "none", "file with keys, one `name: key` a line"),
+    _server("open-metrics", "open_metrics", _switch, "on, off", "off", "/metrics needs no key"),
+    _server("share-prefixes", "share_prefixes", _switch, "on, off", "off", "prefix cache shared between keys"),
+    _server(
+        "cors-origins",
+        "cors_origins",
+        _origins,
+        "origins with commas between, or *",
+        "none",
+        "origins whose pages a browser lets ask this server",
+    ),
+    _server("tls-certfile", "tls_certfile", _path, "path of a file", "none", "certificate chain in PEM, for https"),
+    _server("tls-keyfile", "tls_keyfile", _path, "path of a file", "none", "the certificate's private key in PEM"),
     _server(
         "drain-timeout",
         "drain_timeout_s",

@@ -71,7 +71,7 @@ def error_response(error: RequestError | ServiceError) -> Response:
     if isinstance(error, ServiceError) and error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
+        headers["www-authenticate"] = 'Basic realm="kvell", Bearer'  # Basic: a browser asks for it, as a password
     return json_response(describe(error), status=error.status, headers=headers)
 
 

@@ -70,7 +70,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         )
     params = _params(body, wanted.num_logprobs, model)
     requests = tuple(
-        Request(f"{job_id}-{p}-{c}", prompt, length, replace(params, choice=c))
+        Request(f"{job_id}-{p}-{c}", prompt, length, replace(params, choice=c), cache_salt=body.cache_salt or "")
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
     )

@@ -104,6 +104,8 @@ BAD_ANYWHERE: list[tuple[str, Any]] = [
     ("stream_options", {"include_obfuscation": True}),
     ("stream_options", {"include_usage": True}),  # without stream
     ("stream_options", {}),
+    ("cache_salt", ""),
+    ("cache_salt", "x" * 257),
     ("user", 5),
     ("metadata", {"a": 1}),
     ("metadata", "a"),
@@ -314,6 +316,7 @@ SERVED_ELSEWHERE = {
     "echo": "test_completions.py",
     "logprobs": "test_logprobs.py",
     "top_logprobs": "test_logprobs.py",
+    "cache_salt": "test_law8_every_route_needs_the_key.py",
     "user": "here",
     "metadata": "here",
     "safety_identifier": "here",

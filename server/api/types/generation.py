@@ -36,5 +36,6 @@ class GenerationBody(Wire):
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    cache_salt: Annotated[str, Len(1, 256)] | None = None
     user: str | None = None
     metadata: Annotated[dict[str, str], Len(0, 16)] | None = None
