@@ -27,7 +27,7 @@ std::string unpack_rows(kvell_program& program, const kvell_step& step) {
     const int64_t start = chunk[0], length = chunk[1], wanted = chunk[2];
     if (length < 1 || start < 0 || wanted < 0 || wanted > length)
       return text("chunk %ld: start %ld, %ld tokens, %ld wanted", long(b), long(start), long(length), long(wanted));
-    if (chunk[4] < 0 || chunk[4] > step.most_best || step.most_best > KVELL_MOST_BEST)
+    if (wanted && (chunk[4] < 0 || chunk[4] > step.most_best || step.most_best > KVELL_MOST_BEST))
       return text("chunk %ld: %ld best of %ld", long(b), long(chunk[4]), long(step.most_best));
     const kvell_wish wish = {static_cast<int32_t>(chunk[4]), chunk[5] != 0, chunk[3] != 0};
     const auto row = static_cast<int64_t>(state.positions.size());
