@@ -70,6 +70,9 @@ class FakeCore:
     def stats(self) -> StepStats:
         return self._stats(0)
 
+    def on_ready(self, wake: Callable[[], None]) -> None:
+        """It never gets anything to do by itself."""
+
     def _advance(self, request: Request) -> int:
         match request.prompt[0]:
             case 1:  # the numbers are those of the constants above

@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 #include "layout.h"
-#include "program_parts.h"
+#include "ops.h"
 #include "threads.h"
 
 namespace kvell {
@@ -41,7 +41,7 @@ struct Layout {
 class Head {
  public:
   Head(const kvell_team* team, const kvell_head& call)
-      : call_(call), layout_(team, call), kernels_(*kernels_of(kvell_team_isa(team))), rows_(row_kernels_of(kvell_team_isa(team))) {}
+      : call_(call), layout_(team, call), kernels_(kernels_of(team)), rows_(*kernels_.rows) {}
 
   int64_t num_slices() const { return (layout_.rows + SLICE - 1) / SLICE; }
   int64_t num_items() const { return layout_.tiles * num_slices(); }

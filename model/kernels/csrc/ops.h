@@ -85,9 +85,5 @@ struct RowKernels {
   void (*find_best)(const float* x, int64_t n, int32_t first_id, Best* best);
   float (*sum_exponentials)(const float* x, int64_t n, float* top);
 };
-extern const RowKernels PLAIN_ROWS;
-#if defined(KVELL_BUILD_AVX2)
-extern const RowKernels AVX2_ROWS;
-#endif
 
 }  // namespace kvell
