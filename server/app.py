@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from model.checkpoint.source import open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
-from server.api import chat, completions, health, models, tokenize
+from server.api import chat, completions, health, live, models, page, tokenize
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
 from server.api.middleware import RequestLog
@@ -64,7 +64,7 @@ def open_model(path: Path, model_id: str, generation: Mapping[str, float]) -> Se
 
 
 BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-ROOMS = (chat, completions, health, models, tokenize)
+ROOMS = (chat, completions, health, live, models, page, tokenize)
 
 
 def create_app(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
 from server.engine.errors import EngineUnavailable, ModelNotFound
-from server.engine.request import Request, TokenEvent
+from server.engine.request import GroupPicture, Request, TokenEvent
 from server.engine.wire import Ready
 from server.metrics import Metrics
 
@@ -52,6 +52,15 @@ class Service(Protocol):
 
     @property
     def info(self) -> Ready | None: ...
+
+    @property
+    def picture(self) -> Sequence[GroupPicture]:
+        """The blocks per KV group, as fresh as `watch` asked for."""
+        ...
+
+    def watch(self, interval_ms: int) -> None:
+        """Keep `picture` fresh; 0: no longer."""
+        ...
 
     def submit(self, requests: Sequence[Request]) -> Submission:
         """Raises EngineUnavailable, Draining or TooBusy at once."""
