@@ -1,7 +1,8 @@
 """From logits to the next token of each sequence, with its log-probability.
 
 R rows (one per sequence that gets a token in this step), V vocabulary. Order: penalties, bias and bans
-(`model.penalties`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row at a time).
+(`model.penalties`) -> mask (`model.masks`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row
+at a time).
 What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
 or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
 
@@ -10,7 +11,7 @@ On a GPU the same code runs: greedy rows stay there, one that draws or wants log
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from model.batch import Wish
 from model.few import choose_few
 from model.filters import RowWorkspace, choose
 from model.history import TokenHistory
+from model.masks import Mask, masked
 from model.penalties import LARGEST, Edits, wants_history
 from model.random import uniform
 from model.ranking import best_of_rows, largest
@@ -34,6 +36,8 @@ class SamplingRow:
 
     position   absolute position of the token to be chosen
     output     the ids generated so far; may be the caller's growing list
+    mask       the tokens that may be chosen; also says when stop tokens may come, whatever min_tokens is. None: all.
+               May be an array that its owner changes; which of the two it is doesn't change once `wish` was read
 
     A row may be made anew for each token, or kept, with a new position, for the life of its sequence; kept, it counts
     its prompt only once.
@@ -43,6 +47,7 @@ class SamplingRow:
     position: int
     prompt: Sequence[int]
     output: Sequence[int]
+    mask: Mask | None = field(default=None, repr=False, compare=False)
     _history: TokenHistory | None = field(default=None, init=False, repr=False, compare=False)
     _wish: Wish | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -50,7 +55,8 @@ class SamplingRow:
     def wish(self) -> Wish:
         """What must be known of its logits."""
         if self._wish is None:
-            self._wish = wish_of(self.params)
+            wish = wish_of(self.params)
+            self._wish = wish if self.mask is None else replace(wish, whole=True)
         return self._wish
 
     def history(self) -> TokenHistory:
@@ -111,7 +117,8 @@ class Sampler:
             return []
         logits = logits.float().contiguous()
         work = RowWorkspace(vocab, logits.device)
-        with _edits(rows, vocab).applied(logits):
+        masks = [(number, row.mask) for number, row in enumerate(rows) if row.mask is not None]
+        with _edits(rows, vocab).applied(logits), masked(logits, masks):
             tokens, usable = _choose(logits, rows, work)
         logprobs = _logprobs(logits, rows, tokens, usable, summaries or [None] * num_rows, work)
         return [logprobs.get(row, Sampled(tokens[row], failed=not usable[row])) for row in range(num_rows)]
@@ -138,7 +145,7 @@ def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
         if wants_history(row.params):
             edits.penalise(number, row.params, row.history())
         if row.params.logit_bias or row.params.min_tokens:
-            edits.bias(number, row.params, len(row.output))
+            edits.bias(number, row.params, len(row.output) if row.mask is None else row.params.min_tokens)
     return edits
 
 

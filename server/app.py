@@ -19,14 +19,26 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from model.checkpoint.source import open_checkpoint
+from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
-from server.api import chat, completions, health, live, models, page, tokenize
+from server.api import (
+    capabilities,
+    chat,
+    completions,
+    health,
+    live,
+    models,
+    page,
+    render,
+    requests,
+    tokenize,
+    unsupported,
+)
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
 from server.api.middleware import RequestLog
 from server.api.schema import describe_bodies
-from server.api.serving import SamplingDefaults, ServedModel, Serving
+from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.api.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from server.config import ServerConfig
 from server.engine.service import EngineService
@@ -60,11 +72,22 @@ def open_model(path: Path, model_id: str, generation: Mapping[str, float]) -> Se
         template=open_chat_template(checkpoint, tokenizer),
         eos_ids=checkpoint.eos_ids | tokenizer.eos_ids,
         defaults=SamplingDefaults.of({**generation, **checkpoint.generation_config}),
+        facts=facts_of(checkpoint),
     )
 
 
+def facts_of(checkpoint: Checkpoint) -> ModelFacts:
+    """What /v1/models tells of the files."""
+    stored: dict[str, int] = {}
+    for name in checkpoint.tensor_names:
+        kind = checkpoint.stored(name).type
+        stored[kind] = stored.get(kind, 0) + checkpoint.stored_bytes(name)
+    return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
+
+
 BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-ROOMS = (chat, completions, health, live, models, page, tokenize)
+# the first match wins
+ROOMS = (chat, completions, health, live, models, page, tokenize, render, requests, capabilities, unsupported)
 
 
 def create_app(

@@ -21,7 +21,9 @@ from prometheus_client.registry import Collector
 from server.engine.request import FinishReason, StepStats
 from server.engine.wire import Ready
 
-Endpoint = Literal["completions", "chat_completions", "tokenize", "detokenize"]
+Endpoint = Literal[
+    "completions", "chat_completions", "responses", "messages", "count_tokens", "render", "tokenize", "detokenize"
+]
 Outcome = Literal["ok", "cancelled", "error", "refused", "unavailable"]
 Rejection = Literal[
     "overloaded", "shutting_down", "engine_unavailable", "context_length_exceeded", "unauthorized", "invalid"

@@ -10,7 +10,7 @@ from copy import copy
 from model.tokenizer.base import Tokenizer
 from server.api.choices import Choice, Delta
 from server.api.jobs import Job
-from server.api.serving import Submission
+from server.api.running import Submission
 from server.engine.request import FinishReason, TokenEvent
 from server.engine.stops import StopMatcher
 from server.metrics import Endpoint, Metrics, Outcome

@@ -70,9 +70,12 @@ def error_response(error: RequestError | ServiceError) -> Response:
     headers = {}
     if isinstance(error, ServiceError) and error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
+    response = json_response(describe(error), status=error.status, headers=headers)
     if error.status == 401:
-        headers["www-authenticate"] = 'Basic realm="kvell", Bearer'  # Basic: a browser asks for it, as a password
-    return json_response(describe(error), status=error.status, headers=headers)
+        # Basic, so that a browser asks for the key; a line each, as browsers don't read two challenges from one
+        response.headers.append("www-authenticate", 'Basic realm="kvell"')
+        response.headers.append("www-authenticate", "Bearer")
+    return response
 
 
 def _known(request: Request, error: Exception) -> Response:

@@ -19,15 +19,16 @@ from server.api.answer import Answer
 from server.api.body import read_body
 from server.api.choices import ScoredToken
 from server.api.errors import INTERNAL_ERROR, describe, json_response
+from server.api.guard import NOBODY, owner_of
 from server.api.jobs import Job
 from server.api.offload import run_sized
-from server.api.serving import Limits, ServedModel, Serving, Submission
+from server.api.running import Submission, Ticket
+from server.api.serving import Limits, ServedModel, Serving
 from server.api.sse import DONE, PING, EventStream, event
 from server.api.wording import Wording, Writer
 from server.engine.errors import RequestError, ServiceError
 from server.engine.request import Request as TokenRequest
 from server.engine.request import TokenEvent
-from server.keys import Key
 from server.metrics import Endpoint, Outcome
 
 GONE = 499  # nginx's number for a client that left; nobody but the log reads it
@@ -41,16 +42,21 @@ Prepare = Callable[[str, bytes, ServedModel, Limits], Job]
 async def generate(request: Request, serving: Serving, prepare: Prepare, wording: Wording) -> Response:
     """The answer to one request. Raises RequestError or ServiceError while a real status can still be sent."""
     arrived = time.monotonic()
+    ticket = serving.running.enter(owner_of(request), request.state.request_id)
     try:
         job, submission = await _submit(request, serving, prepare, wording.id_prefix)
+        ticket.hold(submission)
     except ClientDisconnect:
+        serving.running.leave(ticket)
         serving.metrics.request_finished(wording.endpoint, "cancelled")
         return Response(status_code=GONE)
-    except (RequestError, ServiceError) as error:
-        count_refusal(serving, wording.endpoint, error)
+    except BaseException as error:
+        serving.running.leave(ticket)
+        if isinstance(error, RequestError | ServiceError):
+            count_refusal(serving, wording.endpoint, error)
         raise
     answer = Answer(job, submission, serving.model.tokenizer, serving.metrics, wording.endpoint, arrived=arrived)
-    run = _Run(answer, Writer(answer, wording, serving.model.id), serving, request)
+    run = _Run(answer, Writer(answer, wording, serving.model.id), serving, request, ticket)
     return await (run.streamed() if job.stream else run.whole())
 
 
@@ -69,19 +75,21 @@ async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: 
 
 def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) -> Sequence[TokenRequest]:
     """With keys, a prefix is shared within one owner's requests only: timing must not tell what another asked."""
-    key: Key | None = getattr(http.state, "key", None)
-    if key is None or serving.share_prefixes:
+    owner = owner_of(http)
+    if owner == NOBODY or serving.share_prefixes:
         return requests
-    return [msgspec.structs.replace(each, namespace=key.name) for each in requests]
+    return [msgspec.structs.replace(each, namespace=owner) for each in requests]
 
 
 class _Run:
-    """One admitted request until its end. From the start on, a client that leaves cancels it."""
+    """One admitted request until its end. From the start on, a client that leaves cancels it, and so may its id."""
 
-    def __init__(self, answer: Answer, writer: Writer, serving: Serving, request: Request) -> None:
+    def __init__(self, answer: Answer, writer: Writer, serving: Serving, request: Request, ticket: Ticket) -> None:
         self._answer = answer
         self._writer = writer
         self._ping_s = serving.ping_s
+        self._running = serving.running
+        self._ticket = ticket
         self._request = request
         self._headers = {"x-kvell-seed": str(answer.job.seed)}
         self._outcome: Outcome = "error"  # until it is known to be otherwise
@@ -97,6 +105,7 @@ class _Run:
             raise
         finally:
             watch.cancel()
+            self._running.leave(self._ticket)
             self._answer.close(self._outcome)
             self._request.state.note = f"{self._answer.job.id} {self._answer.summary()}, {self._outcome}"
 
@@ -116,6 +125,7 @@ class _Run:
                     scored[index] += delta.scored
             if not answer.complete:
                 self._outcome = "cancelled"
+                self._ticket.check()
                 return Response(status_code=GONE)
             answer.deliver()
             self._outcome = "ok"
@@ -144,6 +154,7 @@ class _Run:
                         continue
                     if not events:
                         self._outcome = "cancelled"
+                        self._ticket.check()
                         return
                     deltas = answer.take(events)
                     if not any(each.tokens or each.finish for each in events):

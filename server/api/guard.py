@@ -1,11 +1,14 @@
 """The key before every route (law 8). Pure ASGI; what a key is and where it stands, `server.keys` knows."""
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.api.errors import WrongKey, error_response
-from server.keys import KeyRing
+from server.keys import Key, KeyRing
 from server.metrics import Metrics
+
+NOBODY = ""  # whose requests are when the server is open
 
 OPEN_PATHS = frozenset(("/health", "/ready"))
 
@@ -40,3 +43,9 @@ class RequireKey:
         given = "authorization" in headers or "x-api-key" in headers
         message = "Incorrect API key provided" if given else "No API key provided; send Authorization: Bearer KEY"
         await error_response(WrongKey(message))(scope, receive, send)
+
+
+def owner_of(request: Request) -> str:
+    """The name of the owner of the key that came with this request."""
+    key: Key | None = getattr(request.state, "key", None)
+    return NOBODY if key is None else key.name

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from model.sampling_params import SamplingParams
+from server.api.constraints import constraint_of
 from server.api.serving import Limits, ServedModel
 from server.api.types import GenerationBody
 from server.engine.errors import InvalidValue, PromptTooLong
@@ -69,8 +70,16 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
         )
     params = _params(body, wanted.num_logprobs, model)
+    constraint = constraint_of(body)
     requests = tuple(
-        Request(f"{job_id}-{p}-{c}", prompt, length, replace(params, choice=c), cache_salt=body.cache_salt or "")
+        Request(
+            f"{job_id}-{p}-{c}",
+            prompt,
+            length,
+            replace(params, choice=c),
+            cache_salt=body.cache_salt or "",
+            constraint=constraint,
+        )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
     )

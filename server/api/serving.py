@@ -8,32 +8,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from model.checkpoint.stored import QUANTISED
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.running import Running, Submission
 from server.engine.errors import EngineUnavailable, ModelNotFound
-from server.engine.request import GroupPicture, Request, TokenEvent
+from server.engine.request import GroupPicture, Request
 from server.engine.wire import Ready
 from server.metrics import Metrics
-
-
-class Submission(Protocol):
-    """The requests of one HTTP request inside the engine."""
-
-    @property
-    def admitted(self) -> bool:
-        """The engine has taken it off the waiting line."""
-        ...
-
-    async def batch(self) -> Sequence[TokenEvent]:
-        """Waits for events, then all that are there, at most one per request. Empty once every request has finished.
-
-        Giving up the wait loses nothing. Raises ServiceError when the engine dies.
-        """
-        ...
-
-    def cancel(self, request_id: str | None = None) -> None:
-        """Stop one request, or (None) all of them. Finished ones are left alone."""
-        ...
 
 
 class Service(Protocol):
@@ -98,6 +80,21 @@ class SamplingDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the checkpoint's files are. digest: 64 hex digits, `Checkpoint.digest`. stored_bytes: by type ("Q4_K")."""
+
+    digest: str = ""
+    format: str = ""
+    stored_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def quantization(self) -> str | None:
+        """The type that most bytes are stored in, where that is a quantised one."""
+        most = max(self.stored_bytes, key=self.stored_bytes.__getitem__, default=None)
+        return most if most in QUANTISED else None
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """The text side of the one model that this server serves. created is in seconds since 1970."""
 
@@ -107,6 +104,7 @@ class ServedModel:
     template: ChatTemplate | None
     eos_ids: frozenset[int]
     defaults: SamplingDefaults
+    facts: ModelFacts = ModelFacts()
 
     def check_name(self, name: str | None) -> None:
         """Raises ModelNotFound for any name but this model's. None is this one: there is no other."""
@@ -148,6 +146,7 @@ class Serving:
     ping_s: float
     share_prefixes: bool = False
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
+    running: Running = field(default_factory=Running)
 
     def limits(self) -> Limits:
         """Of the engine as it runs now. Raises EngineUnavailable while it is still loading."""

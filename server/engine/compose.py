@@ -21,11 +21,13 @@ from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig
 from server.engine.backends import KV_DTYPES, Backend, choose_backend
+from server.engine.constraint import Grammars
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
 from server.engine.request import Request
 from server.engine.scheduler import Limits
+from server.engine.vocabulary import open_vocabulary
 from server.engine.wire import Ready
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
@@ -78,6 +80,7 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         block_bytes=[pool.block_bytes(group) for group in range(num_groups)],
         clear=pool.clear,
         clock=time.monotonic,
+        grammars=Grammars(lambda: open_vocabulary(Path(config.model_path))),
     )
     warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
     return engine, describe(engine, manager, kinds, max_model_len=max_model_len)

@@ -4,7 +4,7 @@ Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio
 clock is handed in. The same requests in the same order with the same step budgets give the same events.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -14,11 +14,14 @@ from cache.picture import NUM_COLOURS, runs, shrink
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.scores import Scores
+from server.engine.compiling import Compiling
+from server.engine.constraint import Grammars
 from server.engine.generation import Generation
+from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
 from server.engine.request import FinishReason, GroupPicture, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
-from server.engine.scheduler import Limits, Plan, Scheduler, Work
+from server.engine.scheduler import Limits, Scheduler, Work
 
 MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
 
@@ -51,7 +54,7 @@ class Engine:
     """Runs many requests together, so that none notices the others.
 
     block_bytes: bytes of one cache block, per KV group. clear: zeroes blocks of a KV group, `KVPool.clear`.
-    clock: seconds, monotonic.
+    clock: seconds, monotonic. grammars: None where constrained requests are not served.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Engine:
         block_bytes: Sequence[int],
         clear: Callable[[int, Sequence[int]], None],
         clock: Callable[[], float],
+        grammars: Grammars | None = None,
     ) -> None:
         self._manager = manager
         self._runner = runner
@@ -74,14 +78,20 @@ class Engine:
         self._pacer = Pacer(
             target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
         )
+        self._grammars = grammars or Grammars(lambda: None)
+        self._compiling = Compiling(self._grammars)
         self._arrivals = count()
         self._live: dict[str, Generation] = {}
         self._events: list[TokenEvent] = []  # not yet delivered
 
     @property
     def has_work(self) -> bool:
-        """Whether the next step would run or deliver something."""
-        return bool(self._live or self._events)
+        """Whether the next step would run or deliver something. False while all that is left waits for its grammar."""
+        return bool(self._events) or len(self._live) > len(self._compiling) or self._compiling.any_ready
+
+    def on_ready(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, on another thread, when has_work may have become true by itself."""
+        self._compiling.on_ready(wake)
 
     def submit(self, requests: Sequence[Request]) -> None:
         """New requests join the line, in order. One that can never run gets its error with the next step."""
@@ -94,7 +104,10 @@ class Engine:
                 self._events.append(generation.event(finish="error", error=fault))
                 continue
             self._live[request.id] = generation
-            self._scheduler.add(generation)
+            if request.constraint is None:
+                self._scheduler.add(generation)
+            else:
+                self._compiling.add(generation, request.constraint)
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Stop these now, wherever they stand; their blocks are back when this returns. Unknown ids ended meanwhile."""
@@ -108,9 +121,10 @@ class Engine:
         Never raises for one request's fault: that one ends with finish "error", and what it computed is discarded.
         """
         started = self._clock()
+        self._join_compiled()
         budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
         plan = self._scheduler.plan(prompt_budget=budget, now=started)
-        counted = _count(plan)
+        counted = plan.counts()
         for generation in plan.impossible:
             self._end(generation, "error", error="the KV cache is too small for this request even alone")
         self._run(plan.work)
@@ -123,6 +137,16 @@ class Engine:
     def stats(self) -> StepStats:
         """How things stand, without a step."""
         return self._stats(0.0, (0, 0, 0), num_preempted=0)
+
+    def _join_compiled(self) -> None:
+        """Those whose constraint is compiled join the end of the line; a constraint that is none ends its request."""
+        for generation, error in self._compiling.take_ready():
+            if error is None:
+                self._scheduler.add(generation)
+                continue
+            del self._live[generation.request.id]
+            event = generation.event(finish="error", error=str(error), refused=isinstance(error, BadConstraint))
+            self._events.append(event)
 
     def _fault(self, request: Request) -> str | None:
         """Why it can never run; None when it can. The API refuses such requests earlier, with a better message."""
@@ -143,27 +167,37 @@ class Engine:
         """Compute, commit and choose. A request whose computation raises ends alone."""
         if not work:
             return
-        for part, scores in run_isolated(self._forward, work):
+        masks = {each.generation.arrival: each.generation.grammar for each in work if each.chunk.num_logits}
+        filling = self._grammars.fill({arrival: mask for arrival, mask in masks.items() if mask is not None})
+        outcomes = run_isolated(self._forward, work)
+        faults = filling.result()
+        for part, scores in outcomes:
             if isinstance(scores, Exception):
                 self._fail(part[0].generation, f"the model failed: {scores!r}")
                 continue
             asking = [each for each in part if each.chunk.num_logits]
-            choices = self._choose(asking, scores) if asking else {}
+            choices = self._choose(asking, scores, faults) if asking else {}
             for each in part:
                 self._commit(each, choices.get(each.generation.arrival))
 
     def _forward(self, work: Sequence[Work]) -> Scores:
         return self._runner.run([each.chunk for each in work])
 
-    def _choose(self, work: Sequence[Work], scores: Scores) -> dict[int, Sampled | Exception]:
-        """The next token of each, by arrival number; one whose sampling raises gets its exception."""
+    def _choose(
+        self, work: Sequence[Work], scores: Scores, faults: Mapping[int, Exception]
+    ) -> dict[int, Sampled | Exception]:
+        """The next token of each, by arrival number; one whose sampling raises gets its exception.
+
+        faults: of those whose mask could not be made, by arrival number.
+        """
 
         def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
             its = scores if len(numbered) == len(work) else scores.pick([row for row, _ in numbered])
             return self._sampler.choose(its, [each.generation.row for _, each in numbered])
 
-        choices: dict[int, Sampled | Exception] = {}
-        for part, result in run_isolated(sample, tuple(enumerate(work))):
+        choices: dict[int, Sampled | Exception] = {**faults}
+        numbered = tuple((row, each) for row, each in enumerate(work) if each.generation.arrival not in faults)
+        for part, result in run_isolated(sample, numbered) if numbered else ():
             results: Sequence[Sampled | Exception] = [result] if isinstance(result, Exception) else result
             choices |= {each.generation.arrival: its for (_, each), its in zip(part, results, strict=True)}
         return choices
@@ -175,7 +209,7 @@ class Engine:
             self._fail(generation, f"sampling failed: {choice!r}")
             return
         if choice is not None and choice.failed:
-            self._fail(generation, "the model's logits are not finite")
+            self._fail(generation, _why_failed(generation))
             return
         self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
         generation.note_computed()
@@ -201,7 +235,8 @@ class Engine:
         error: str | None = None,
     ) -> None:
         """Take it off the scheduler and say so. What a failed one computed is not trusted."""
-        self._scheduler.remove(generation, discard=finish == "error")
+        if not self._compiling.remove(generation):
+            self._scheduler.remove(generation, discard=finish == "error")
         del self._live[generation.request.id]
         self._events.append(generation.event(tokens, logprobs, finish=finish, error=error))
 
@@ -218,19 +253,16 @@ class Engine:
             recomputed_tokens=counted[1],
             decode_tokens=counted[2],
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=len(self._scheduler.waiting) + len(self._compiling),
             preemptions=num_preempted,
             groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
         )
 
 
-def _count(plan: Plan) -> tuple[int, int, int]:
-    """Prompt tokens, recomputed ones among them, and decode tokens of a planned step, before it changes anything."""
-    return (
-        sum(each.prompt_tokens for each in plan.work),
-        sum(each.recomputed_tokens for each in plan.work),
-        sum(each.decode_tokens for each in plan.work),
-    )
+def _why_failed(generation: Generation) -> str:
+    if generation.grammar is None:
+        return "the model's logits are not finite"
+    return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"
 
 
 def _logprobs(request: Request, choice: Sampled) -> tuple[TokenLogprob, ...]:

@@ -73,6 +73,8 @@ class Core(Protocol):
 
     def picture(self) -> tuple[GroupPicture, ...]: ...
 
+    def on_ready(self, wake: Callable[[], None]) -> None: ...
+
 
 Report = Callable[[str, float], None]  # what is being loaded, fraction done
 Composer = Callable[[EngineConfig, Report], tuple[Core, Ready]]
@@ -86,7 +88,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, *, on_end: Callable[[int], None]) -> None:
         self._sock = sock
-        self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
         self._on_end = on_end
         threading.Thread(target=self._read, name="reader", daemon=True).start()
 
@@ -102,9 +104,13 @@ class Channel:
         else:
             self._on_end(0)
 
-    def receive(self) -> ToEngine:
-        """The next message; sleeps until there is one."""
+    def receive(self) -> ToEngine | None:
+        """The next message; sleeps until there is one, or None because someone called wake."""
         return self._inbox.get()
+
+    def wake(self) -> None:
+        """Let receive return, or the next call of it. From any thread."""
+        self._inbox.put(None)
 
     def waiting(self) -> bool:
         """Whether receive would return at once."""
@@ -146,6 +152,7 @@ def serve(channel: Channel, core: Core) -> None:
     All messages that are there are obeyed before each step, so that a cancel takes effect with the next one.
     """
     watcher = Watcher()
+    core.on_ready(channel.wake)
     channel.send(Step((), core.stats()))
     while True:
         while channel.waiting() or not core.has_work:
@@ -154,7 +161,7 @@ def serve(channel: Channel, core: Core) -> None:
         channel.send(Step(tuple(outcome.events), outcome.stats, watcher.picture(core, last=not core.has_work)))
 
 
-def _obey(message: ToEngine, channel: Channel, core: Core, watcher: Watcher) -> None:
+def _obey(message: ToEngine | None, channel: Channel, core: Core, watcher: Watcher) -> None:
     if isinstance(message, Submit):
         core.submit(message.requests)
     elif isinstance(message, Cancel):
@@ -166,7 +173,7 @@ def _obey(message: ToEngine, channel: Channel, core: Core, watcher: Watcher) -> 
         channel.send(Step((), core.stats(), watcher.picture(core, last=False)))
     elif isinstance(message, Ping):
         channel.send(Pong(message.number))
-    else:
+    elif message is not None:
         raise AssertionError(f"{type(message).__name__} came a second time")
 
 

@@ -10,6 +10,19 @@ import msgspec
 from model.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "lark"]
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """What an answer must look like.
+
+    source  of a json_schema the schema as JSON, of a choice the texts as a JSON array; "" for json_object
+    param   the field that the user wrote it in, for errors
+    """
+
+    kind: ConstraintKind
+    source: str = ""
+    param: str = ""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -24,6 +37,7 @@ class Request(msgspec.Struct, frozen=True):
     params: SamplingParams
     namespace: str = ""
     cache_salt: str = ""
+    constraint: Constraint | None = None
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -43,6 +57,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     finish     set on the last event of the request, and only there
     error      the reason, when finish is "error"
     cached_tokens, preemptions, queue_seconds: totals so far
+    refused    the error is the user's fault: the constraint can't be compiled
     """
 
     request_id: str
@@ -53,6 +68,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     preemptions: int = 0
     queue_seconds: float = 0.0
+    refused: bool = False
 
 
 class GroupStats(msgspec.Struct, frozen=True):

@@ -55,6 +55,14 @@ class Plan:
     preempted: list[Generation] = field(default_factory=list)
     impossible: list[Generation] = field(default_factory=list)
 
+    def counts(self) -> tuple[int, int, int]:
+        """Prompt tokens, recomputed ones among them, and decode tokens of the step, before it changes anything."""
+        return (
+            sum(each.prompt_tokens for each in self.work),
+            sum(each.recomputed_tokens for each in self.work),
+            sum(each.decode_tokens for each in self.work),
+        )
+
 
 class Scheduler:
     """The waiting line and the running set, both in order of arrival.

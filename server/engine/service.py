@@ -26,8 +26,7 @@ State = Literal["starting", "ready", "hung", "restarting", "draining", "failed",
 
 START_PATIENCE = 4  # loading may be silent for so many engine timeouts: importing torch from a cold disk is slow
 MAX_START_FAILURES = 5
-STOP_SECONDS = 5.0
-EXIT_SECONDS = 0.2  # between its end of file and its end, for the exit status
+STOP_SECONDS, EXIT_SECONDS = 5.0, 0.2  # the latter between its end of file and its end, for the exit status
 QUICK_DEATH_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,6 @@ class EngineService:
     ) -> None:
         self.info: Ready | None = None
         self.picture: tuple[GroupPicture, ...] = ()  # of the blocks, as last seen by whoever watches
-        self._watch_ms = 0
         self.reason = "the engine is loading the model"  # why it is not ready, one line
         self._config = config
         self._metrics = metrics
@@ -70,10 +68,8 @@ class EngineService:
             clock=clock,
         )
         self._watchdog = Watchdog(config.engine_timeout_s)
-        self._last_pong = 0
+        self._last_pong = self._watch_ms = 0
         self._forecast = Forecast(clock)
-
-    # how things are
 
     @property
     def state(self) -> State:
@@ -113,7 +109,7 @@ class EngineService:
     def watch(self, interval_ms: int) -> None:
         """Keep `picture` so fresh from now on; 0: nobody looks, and it costs nothing."""
         self._watch_ms = interval_ms
-        if self._process is not None and self.info is not None:
+        if self._process is not None and self.info is not None:  # else it is told when it is ready
             self._process.send(Watch(interval_ms))
 
     def _ready_in(self) -> int | None:
@@ -182,8 +178,7 @@ class EngineService:
         self._watchdog.progress()
         self._metrics.engine_ready(self.info, restarted=restarted)
         self.picture = ()
-        if self._watch_ms:
-            self.watch(self._watch_ms)
+        self.watch(self._watch_ms)
 
     def _note_progress(self, progress: Progress) -> None:
         self.reason = f"the engine is loading the model ({progress.fraction:.0%})"

@@ -49,7 +49,7 @@ function append(turn, choice) {
     text = text.slice(own.length);
     const span = make("span", "token", own);
     span.token = token;
-    if (token.logprob !== null) span.style.backgroundColor = `rgba(var(--token), ${(1 - chance(token.logprob)) * 0.75})`;
+    if (token.logprob !== null) span.style.backgroundColor = `rgba(var(--token), ${(1 - chance(token.logprob)) * 0.45})`;
     turn.box.append(span);
   });
   if (!tokens.length && text) turn.box.append(make("span", "", text));

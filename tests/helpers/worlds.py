@@ -66,6 +66,7 @@ class Answer:
     preemptions: int = 0
     queue_seconds: float = 0.0
     num_events: int = 0
+    refused: bool = False
 
     @property
     def said(self) -> tuple[list[int], list[TokenLogprob], FinishReason | None]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, Len
 from pydantic import Field
 
+from server.api.types.structured import ResponseFormat, StructuredOutputs
 from server.api.types.wire import MAX_CHOICES_PER_PROMPT, MAX_STOP_TOKEN_IDS, Biases, Count, Penalty, Stops, Wire
 
 
@@ -39,3 +40,5 @@ class GenerationBody(Wire):
     cache_salt: Annotated[str, Len(1, 256)] | None = None
     user: str | None = None
     metadata: Annotated[dict[str, str], Len(0, 16)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None

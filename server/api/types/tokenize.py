@@ -16,6 +16,7 @@ class TokenizeBody(Wire):
     messages: Annotated[list[Message], Len(1)] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
+    with_pieces: bool | None = None
 
 
 class DetokenizeBody(Wire):

@@ -20,7 +20,6 @@ UNSERVED: dict[type[Wire], dict[str, tuple[Any, ...]]] = {
         "prediction": (),
         "prompt_cache_retention": (),
         "reasoning_effort": ("none",),
-        "response_format": ({"type": "text"},),
         "tool_choice": ("none", "auto"),
         "tools": ([],),
         "verbosity": ("medium",),
