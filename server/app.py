@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
 from server.api import (
+    anthropic,
     capabilities,
     chat,
     completions,
@@ -31,15 +32,23 @@ from server.api import (
     page,
     render,
     requests,
+    responses,
     tokenize,
-    unsupported,
 )
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
 from server.api.middleware import RequestLog
 from server.api.schema import describe_bodies
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
-from server.api.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.api.types import (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 from server.config import ServerConfig
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
@@ -85,9 +94,25 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
+<<<<<<< HEAD
 BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
 # the first match wins
 ROOMS = (chat, completions, health, live, models, page, tokenize, render, requests, capabilities, unsupported)
+=======
+BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+ROOMS = (
+    chat,
+    completions,
+    responses,
+    anthropic,
+    health,
+    models,
+    tokenize,
+    render,
+    requests,
+    capabilities,
+)
+>>>>>>> main
 
 
 def create_app(

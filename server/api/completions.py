@@ -15,7 +15,7 @@ from server.api.logprobs import completion_logprobs
 from server.api.schema import takes
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import CompletionBody, Prompt
-from server.api.wording import Fields
+from server.api.wording import Fields, face_of
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, UnsupportedValue
 from server.metrics import Endpoint
@@ -83,11 +83,11 @@ class CompletionWording:
 
 def router(serving: Serving) -> APIRouter:
     """The route."""
-    routes, wording = APIRouter(), CompletionWording(serving.model.tokenizer)
+    routes, face = APIRouter(), face_of(CompletionWording(serving.model.tokenizer), serving.model.id)
 
     @routes.post("/v1/completions", response_model=None, openapi_extra=takes(CompletionBody))
     async def completions(request: Request) -> Response:
         """Go on with a text. With stream: true, server-sent events."""
-        return await generate(request, serving, prepare, wording)
+        return await generate(request, serving, prepare, face)
 
     return routes

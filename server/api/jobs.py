@@ -11,7 +11,7 @@ from typing import TypeVar
 from model.sampling_params import SamplingParams
 from server.api.constraints import constraint_of
 from server.api.serving import Limits, ServedModel
-from server.api.types import GenerationBody
+from server.api.types import GenerationBody, Wire
 from server.engine.errors import InvalidValue, PromptTooLong
 from server.engine.request import Request
 
@@ -33,6 +33,7 @@ class Job:
     seed: int
     stream: bool
     include_usage: bool
+    asked: Wire | None = None  # the body, where the answer repeats parts of it
 
     @property
     def choices_per_prompt(self) -> int:

@@ -55,6 +55,18 @@ class Answered:
             found.append(data if data == "[DONE]" else json.loads(data))
         return found
 
+    def named_events(self) -> list[dict[str, Any]]:
+        """Events whose name stands before their data, and in it as `type`; comments are left out."""
+        found = []
+        for block in self.body.decode().removesuffix("\n\n").split("\n\n"):
+            if block.startswith(":"):
+                continue
+            name, data = block.split("\n")
+            event = json.loads(data.removeprefix("data: "))
+            assert name == f"event: {event['type']}", block
+            found.append(event)
+        return found
+
     def chunks(self) -> list[dict[str, Any]]:
         """The events between the beginning and [DONE], which must be there once, at the end."""
         events = self.events()

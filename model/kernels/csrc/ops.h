@@ -79,9 +79,5 @@ struct RowKernels {
   void (*store)(const float* x, int32_t stored, int64_t n, void* out, float* scale);  // scale: int8 only
   bool (*finite)(const float* x, int64_t n);
 };
-extern const RowKernels PLAIN_ROWS;
-#if defined(KVELL_BUILD_AVX2)
-extern const RowKernels AVX2_ROWS;
-#endif
 
 }  // namespace kvell

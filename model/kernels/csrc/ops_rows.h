@@ -100,6 +100,6 @@ bool finite_row(const float* x, int64_t n) {
   return finite;
 }
 
-constexpr RowKernels ROWS = {norm_row, add_row, scale_row, gate_row, rotate_row, store_row, finite_row};
+constexpr RowKernels ROW_KERNELS = {norm_row, add_row, scale_row, gate_row, rotate_row, store_row, finite_row};
 
 }  // namespace

@@ -36,8 +36,6 @@ struct StepState {
   const kvell_step* step = nullptr;
 };
 
-const RowKernels& row_kernels_of(int isa);
-
 inline bool is_row_wise(int32_t opcode) {
   return opcode != KVELL_OP_TAKE && opcode != KVELL_OP_MATMUL && opcode != KVELL_OP_ATTEND;
 }

@@ -66,10 +66,11 @@ def test_where_there_is_no_library_native_does_not_start(monkeypatch: pytest.Mon
 def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     if native_team(1).isa == "plain":
         pytest.skip("nothing to fall back from")
-    monkeypatch.setattr(native.Team, "sound", False)
+    monkeypatch.setattr(native.Team, "differing", "norm")
     backend = choose_backend(EngineConfig("m"), CPU, 1)
     assert backend.kernels == "plain"
-    assert "differ from plain C on this machine" in backend.note
+    assert backend.note.startswith("kernels that differ from plain C on this machine: ")
+    assert backend.note.endswith(" (norm); using plain")
 
 
 UNFIT: dict[str, tuple[dict[str, Any], torch.device]] = {
