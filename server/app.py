@@ -94,11 +94,6 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
-<<<<<<< HEAD
-BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-# the first match wins
-ROOMS = (chat, completions, health, live, models, page, tokenize, render, requests, capabilities, unsupported)
-=======
 BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
 ROOMS = (
     chat,
@@ -106,13 +101,14 @@ ROOMS = (
     responses,
     anthropic,
     health,
+    live,
     models,
+    page,
     tokenize,
     render,
     requests,
     capabilities,
 )
->>>>>>> main
 
 
 def create_app(

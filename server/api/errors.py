@@ -93,16 +93,12 @@ def error_response(error: RequestError | ServiceError, path: str = "") -> Respon
     headers = {}
     if isinstance(error, ServiceError) and error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
-    response = json_response(describe(error), status=error.status, headers=headers)
+    response = _answered(describe(error), status=error.status, headers=headers, path=path)
     if error.status == 401:
-<<<<<<< HEAD
         # Basic, so that a browser asks for the key; a line each, as browsers don't read two challenges from one
         response.headers.append("www-authenticate", 'Basic realm="kvell"')
         response.headers.append("www-authenticate", "Bearer")
     return response
-=======
-        headers["www-authenticate"] = 'Basic realm="kvell", Bearer'  # Basic: a browser asks for it, as a password
-    return _answered(describe(error), status=error.status, headers=headers, path=path)
 
 
 def _answered(body: Fields, *, status: int, path: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -116,7 +112,6 @@ def anthropic_error(status: int, message: str) -> Fields:
     """Anthropic's error object. It has no place for code and param; the message names what is wrong."""
     kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": _writable(message)}}
->>>>>>> main
 
 
 def _known(request: Request, error: Exception) -> Response:
