@@ -22,22 +22,33 @@ from starlette.types import ASGIApp
 from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
 from server.api import (
+    anthropic,
     capabilities,
     chat,
     completions,
     health,
+    live,
     models,
+    page,
     render,
     requests,
+    responses,
     tokenize,
-    unsupported,
 )
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
 from server.api.middleware import RequestLog
 from server.api.schema import describe_bodies
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
-from server.api.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.api.types import (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 from server.config import ServerConfig
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
@@ -83,8 +94,21 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
-BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-ROOMS = (chat, completions, health, models, tokenize, render, requests, capabilities, unsupported)  # first match wins
+BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+ROOMS = (
+    chat,
+    completions,
+    responses,
+    anthropic,
+    health,
+    live,
+    models,
+    page,
+    tokenize,
+    render,
+    requests,
+    capabilities,
+)
 
 
 def create_app(

@@ -61,7 +61,7 @@ class Lowered:
 
 
 def lower(sections: Sequence[Section], kv: KVStore, config: ModelConfig, *, max_tokens: int, max_len: int) -> Lowered:
-    """max_tokens: T at most; max_len: positions at most. The last operation's output is the logits."""
+    """max_tokens: T at most; max_len: positions at most. The last operation is the head."""
     return _Lowering(sections, kv, config, max_tokens, max_len).lowered()
 
 
@@ -173,7 +173,9 @@ class _Lowering:
 
     def matmul(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Matmul)
-        return records.MATMUL, *self._matrices(op.action.weight)
+        assert op.out is not None
+        opcode = records.HEAD if op.out.buffer is self._logits else records.MATMUL
+        return opcode, *self._matrices(op.action.weight)
 
     def scale(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Scale)

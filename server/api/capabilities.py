@@ -19,6 +19,7 @@ from server.api.wording import Fields
 
 Schema = dict[str, Any]
 
+PUT_APART = ("title", "default", "discriminator", "anyOf", "oneOf", "items")
 HARMLESS = {wire.__name__: values for wire, values in UNSERVED.items()}
 
 
@@ -58,10 +59,11 @@ def _plain(described: Schema, schemas: Schema, model: SamplingDefaults) -> Schem
         if "properties" in schemas[wire]:
             return {"type": "object", "fields": fields_of(wire, schemas, model)}
         return _plain(schemas[wire], schemas, model)
-    kept = {key: value for key, value in described.items() if key not in ("title", "default", "anyOf", "items")}
+    kept = {key: value for key, value in described.items() if key not in PUT_APART}
     if "items" in described:
         kept["items"] = _plain(described["items"], schemas, model)
-    forms = [_plain(form, schemas, model) for form in described.get("anyOf", ()) if form != {"type": "null"}]
+    either = [*described.get("anyOf", ()), *described.get("oneOf", ())]
+    forms = [_plain(form, schemas, model) for form in either if form != {"type": "null"}]
     return kept | (forms[0] if len(forms) == 1 else {"anyOf": forms} if forms else {})
 
 

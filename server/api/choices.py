@@ -62,6 +62,11 @@ class Choice:
         self._written = 0  # characters that the detokenizer gave
         self._emitted = 0  # of these, the ones that are out
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._stops.matched
+
     def push(self, event: TokenEvent) -> Delta:
         """What `event` adds. Raises GenerationFailed when the engine could not go on with this sequence.
 

@@ -12,7 +12,7 @@ from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
 from server.api.running import Running, Submission
 from server.engine.errors import EngineUnavailable, ModelNotFound
-from server.engine.request import Request
+from server.engine.request import GroupPicture, Request
 from server.engine.wire import Ready
 from server.metrics import Metrics
 
@@ -33,6 +33,15 @@ class Service(Protocol):
 
     @property
     def info(self) -> Ready | None: ...
+
+    @property
+    def picture(self) -> Sequence[GroupPicture]:
+        """The blocks per KV group, as fresh as `watch` asked for."""
+        ...
+
+    def watch(self, interval_ms: int) -> None:
+        """Keep `picture` fresh; 0: no longer."""
+        ...
 
     def submit(self, requests: Sequence[Request]) -> Submission:
         """Raises EngineUnavailable, Draining or TooBusy at once."""
