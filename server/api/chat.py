@@ -17,7 +17,7 @@ from server.api.logprobs import chat_logprobs
 from server.api.messages import render
 from server.api.schema import takes
 from server.api.serving import Limits, ServedModel, Serving
-from server.api.tools.calling import calling_of
+from server.api.tools.calling import Calling, calling_of
 from server.api.tools.calls import Call, CallDelta
 from server.api.types import ChatBody
 from server.api.wording import Fields, face_of
@@ -41,7 +41,7 @@ def prepare_chat(job_id: str, fields: dict[str, Any], model: ServedModel, limits
     free = constraint_of(body)
     calling = calling_of(body, free, model.family, model.tokenizer.special_tokens)
     wanted = Wanted(
-        prompts=(render(body.messages, model, tools=calling.shown if calling else None),),
+        prompts=(chat_prompt(body, calling, model),),
         param="messages",
         max_tokens=body.max_completion_tokens or body.max_tokens,
         cut=False,
@@ -50,6 +50,11 @@ def prepare_chat(job_id: str, fields: dict[str, Any], model: ServedModel, limits
         calling=calling,
     )
     return make_job(job_id, body, wanted, model, limits)
+
+
+def chat_prompt(body: ChatBody, calling: Calling | None, model: ServedModel) -> tuple[int, ...]:
+    """The ids that a chat request sends to the model."""
+    return render(body.messages, model, tools=calling.shown if calling else None)
 
 
 def _num_logprobs(body: ChatBody) -> int | None:
