@@ -19,7 +19,7 @@ MAX_TOKENS = 400
 def world(tmp_path_factory: pytest.TempPathFactory) -> ConstrainedWorld:
     """In float64, where company changes no bit on torch either; too few blocks for all, so that some step back."""
     path = tmp_path_factory.mktemp("schemas") / "model"
-    return make_constrained_world(path, dtype="float64", max_num_seqs=24, kv_cache_bytes=2**20)
+    return make_constrained_world(path, dtype="float64", max_num_seqs=24, max_model_len=512, kv_cache_bytes=300 * 1024)
 
 
 def constrained(world: ConstrainedWorld) -> Iterator[Request]:
@@ -32,8 +32,8 @@ def constrained(world: ConstrainedWorld) -> Iterator[Request]:
 
 def free(world: ConstrainedWorld) -> list[Request]:
     return [
-        Request(f"free-{n}", (72, 105, 33, n), 120, SamplingParams(float(n % 2), seed=n, num_logprobs=2))
-        for n in range(6)
+        Request(f"free-{n}", (72, 105, 33, n), 60, SamplingParams(float(n % 2), seed=n, num_logprobs=2))
+        for n in range(4)
     ]
 
 
@@ -73,5 +73,5 @@ def test_unconstrained_neighbours_get_what_they_get_alone(world: ConstrainedWorl
 
 
 def test_constrained_answers_are_the_same_alone(world: ConstrainedWorld, crowd: dict[str, Answer]) -> None:
-    for request in [*constrained(world)][::7]:
+    for request in [*constrained(world)][::11]:
         assert world.run([request])[request.id].said == crowd[request.id].said
