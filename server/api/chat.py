@@ -10,12 +10,14 @@ from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
 from server.api.constraints import constraint_of
+from server.api.described import ChatAnswer, ChatChunk
+from server.api.examples import CHAT
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import chat_logprobs
 from server.api.messages import render
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.tools.calling import Calling, calling_of
 from server.api.tools.calls import Call, CallDelta
@@ -63,6 +65,9 @@ def _num_logprobs(body: ChatBody) -> int | None:
     if body.top_logprobs is not None:
         raise InvalidValue("top_logprobs is only allowed when logprobs is true", param="top_logprobs")
     return None
+
+
+DESCRIBED = describe(ChatAnswer, body=ChatBody, chunk=ChatChunk, faults=GENERATING, examples=CHAT)
 
 
 class ChatWording:
@@ -123,7 +128,7 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, face = APIRouter(), face_of(ChatWording(serving.model.tokenizer), serving.model.id)
 
-    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=takes(ChatBody))
+    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=DESCRIBED)
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, face)
