@@ -5,6 +5,7 @@
 #   make test                           the whole test suite
 #   make check                          lint, types, architecture
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
+#   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
 
@@ -20,7 +21,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check test-native format clean
+.PHONY: serve install test check test-native bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -67,6 +68,16 @@ $(NATIVE)/$(1)/selftest: $(NATIVE_ALL:$(CSRC)/%.cpp=$(NATIVE)/$(1)/%.o)
 	$$(NATIVE_CXX) $$(SANITIZE) $$^ -o $$@
 endef
 $(foreach kind,address thread,$(eval $(call native_rules,$(kind))))
+
+# An hour to install and another to measure: cmake, a C++ compiler and 10 GB of disk. PEERS names the ones to install, ONLY
+# the contests to run (decode, batch, prompt, http, start, gemma, busy). A peer that can't be installed is skipped.
+PEERS ?=
+ONLY ?=
+BENCH_PEERS := build/peers
+
+bench-peers: $(VENV)/.installed-test
+	-$(BIN)/python -m benchmarks.peer.install --into $(BENCH_PEERS) --only "$(PEERS)"
+	$(BIN)/python -m benchmarks.peers --peers $(BENCH_PEERS) --only "$(ONLY)" $(if $(QUICK),--quick)
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
