@@ -56,7 +56,8 @@ class Session:
         """The table, on the console and beside the JSON; then the JSON."""
         table = rows.table_of(rows.judge_all(self.found.records), f"kvell {self.found.commit}, {self.found.date}")
         with self.path.with_suffix(".txt").open("w", encoding="utf-8") as file:
-            for console in (self.console, Console(file=file, width=WIDTH)):
+            screen = self.console if self.console.is_terminal else Console(stderr=True, width=WIDTH)
+            for console in (screen, Console(file=file, width=WIDTH)):
                 self._describe(console)
                 console.print(table)
                 self._failures(console)
@@ -103,6 +104,10 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="One round.")] = False,
     into: Annotated[Path | None, typer.Option(help="The file of results.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew where there is a file of results.")] = False,
+    tries_from: Annotated[
+        Path | None,
+        typer.Option(help="Results whose tries are taken over: peers in the settings that were best there."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of everybody; by default one per core.")] = None,
 ) -> None:
     """Measure, keep, compare."""
@@ -115,6 +120,8 @@ def main(
             found.continue_from(path)
         except results.OtherRun as error:
             raise typer.BadParameter(f"{error}; --fresh begins anew") from error
+    if tries_from:
+        found.take_tries(tries_from)
     smollm = pull(model, accept_terms=accept_terms, console=console).path.resolve()
     with closing(Fleet()) as fleet:
         other = gemma_if_there(gemma, accept_terms, console)

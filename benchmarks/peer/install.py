@@ -68,7 +68,7 @@ def version_in(folder: Path, package: str) -> str:
 def install_library(folder: Path, packages: list[str]) -> str:
     """A peer that is a Python package. Returns its version."""
     pip_install(folder, TORCH)
-    pip_install(folder, packages)
+    pip_install(folder, [*TORCH, *packages])  # named again, so that nothing brings another one
     return version_in(folder, packages[0])
 
 

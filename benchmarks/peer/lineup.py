@@ -7,20 +7,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.ceilings import measure as measure_ceilings
+from benchmarks.peer import serving
 from benchmarks.peer.contests import Contender, Contest, Figures
 from benchmarks.peer.formats import Formats, Places
 from benchmarks.peer.job import Job
 from benchmarks.peer.llama import Llama
 from benchmarks.peer.processes import busy_neighbour, json_of
-from benchmarks.peer.servers import MODEL_NAME, Command, Fleet, Server, burst
+from benchmarks.peer.servers import MODEL_NAME, Command, Fleet
 from benchmarks.peer.weights import bytes_per_token
 
 PROMPT, NEW, BATCH_NEW = 128, 128, 64
-SLOTS, SLOT_CONTEXT = 16, 1024
-SHARED, SHARED_NEW = 512, 32
-START_SECONDS = 120.0
 VOCAB = {"smollm2": 49152}
-LIBRARIES = ("openvino", "ctranslate2", "onnxruntime", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,9 @@ class Lineup:
     def _llama(self, kind: str, flash: bool, measure: Callable[[Path, bool], Figures]) -> Figures:
         return measure(self.formats.gguf_as(kind) if kind else self.model, flash)
 
-    def llama_server(self, flash: bool) -> Command:
-        """Q8_0 in 16 slots."""
-        model = self.formats.gguf_as("Q8_0")
-        start = partial(self.llama.server, model, slots=SLOTS, context=SLOT_CONTEXT, flash=flash)
-        return Command(lambda port: start(port=port), "/health")
+    def llama_model(self) -> Path:
+        """What llama-server is given: its best at many sequences."""
+        return self.formats.gguf_as("Q8_0")
 
     # --- Python libraries ---
 
@@ -126,7 +121,8 @@ class Lineup:
 
 def contests(line: Lineup) -> list[Contest]:
     """All of them, in the order of the table."""
-    return [*_decode(line), *_batches(line), *_prompts(line), *_http(line), _start(line), *_gemma(line), *_busy(line)]
+    served = [*serving.bursts(line), serving.start(line)]
+    return [*_decode(line), *_batches(line), *_prompts(line), *served, *_gemma(line), *_busy(line)]
 
 
 def _same(line: Lineup) -> Callable[[], Path]:
@@ -192,53 +188,6 @@ def _prompts(line: Lineup) -> Iterator[Contest]:
             line.ours("prompt", _same(line), "--tokens", str(tokens)),
             (*line.llamas(kinds, llama), *(others if tokens == 512 else ())),
         )
-
-
-def _http(line: Lineup) -> Iterator[Contest]:
-    for name, clients, words, new, shared in (
-        ("http-1", 1, PROMPT, NEW, 0),
-        ("http-16", SLOTS, PROMPT, NEW, 0),
-        ("http-shared", SLOTS, SHARED + PROMPT, SHARED_NEW, SHARED),
-    ):
-        seeds = iter(range(10**6))  # fresh prompts each time, so that nothing comes from a prefix cache
-        sizes = {"clients": clients, "words": words, "new": new, "shared": shared}
-
-        def ask(server: str, command: Callable[[], Command], sizes=sizes, seeds=seeds) -> Figures:  # type: ignore[no-untyped-def]
-            return burst(line.fleet.url(server, command()), **sizes, seed=next(seeds))
-
-        theirs = [
-            Contender(
-                "llama-server",
-                f"Q8_0, flash attention {'on' if flash else 'off'}",
-                partial(ask, f"llama {flash}", partial(line.llama_server, flash)),
-            )
-            for flash in ((True, False) if line.llama.serves else ())
-        ]
-        sizes_of = ("--clients", str(clients), "--input-tokens", str(words), "--output-tokens", str(new))
-        alone = line.ours("arrivals", _same(line), *sizes_of)
-        yield Contest(
-            name,
-            "http",
-            "tok_s",
-            Contender("kvell", "", partial(ask, "kvell", line.our_server)),
-            tuple(theirs),
-            (Contender("engine without HTTP", "", alone.measure),) if name == "http-16" else (),
-        )
-
-
-def _start(line: Lineup) -> Contest:
-    def start(command: Callable[[], Command]) -> Figures:
-        with Server(command()) as server:
-            seconds = server.first_token_seconds(START_SECONDS)
-        return {"first_token_s": seconds, "starts_per_s": 1 / seconds}
-
-    theirs = [
-        Contender("llama-server", "Q8_0", partial(start, partial(line.llama_server, True)))
-        for _ in range(line.llama.serves)
-    ]
-    return Contest(
-        "start", "start", "starts_per_s", Contender("kvell", "", partial(start, line.our_server)), tuple(theirs)
-    )
 
 
 def _gemma(line: Lineup) -> Iterator[Contest]:

@@ -72,7 +72,7 @@ def open_ours(model: Path, *, window: int, threads: int | None = None, backend: 
 
 def open_reference(model: Path) -> PreTrainedModel:
     """transformers' model in float32, from a .gguf file (its weights taken out of their packing) or a directory."""
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     source = {"gguf_file": model.name} if model.is_file() else {}
     folder = model.parent if model.is_file() else model
     found: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **source)

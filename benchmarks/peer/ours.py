@@ -109,12 +109,13 @@ def arrivals(
     clients: int = 16,
     input_tokens: int = 128,
     output_tokens: int = 128,
+    shared_prefix_tokens: int = 0,
     seed: int = 0,
     threads: Threads = None,
 ) -> None:
     """Output tokens per second of one burst of requests."""
     tokenizer = open_tokenizer(open_checkpoint(model))
-    workload = Workload(clients, clients, input_tokens, output_tokens, seed=seed)
+    workload = Workload(clients, clients, input_tokens, output_tokens, shared_prefix_tokens, seed=seed)
     texts = [tuple(tokenizer.encode(workload.prompt(number), add_bos=True)) for number in range(clients)]
     engine = open_engine(model, threads, prefix_cache=True)
     run_all(engine, [Request(f"warm-{i}", text[:9], 4, GREEDY) for i, text in enumerate(texts)])

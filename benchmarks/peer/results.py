@@ -60,6 +60,12 @@ class Results:
         self.date = data["date"]
         self.records = {name: Record.from_json(record) for name, record in data["contests"].items()}
 
+    def take_tries(self, path: Path) -> None:
+        """Of another file, for contests that have none here: an older commit's do, since they are of peers alone."""
+        for name, data in json.loads(path.read_text(encoding="utf-8"))["contests"].items():
+            record = self.records.setdefault(name, Record(data["ours"], data["deciding"]))
+            record.tries = record.tries or data["tries"]
+
 
 def begin(peers: Mapping[str, str], threads: int) -> Results:
     """Results of now, here, without any figures."""

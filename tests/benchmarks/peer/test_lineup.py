@@ -58,7 +58,7 @@ def test_each_installed_peer_has_all_its_settings(tmp_path: Path) -> None:
     ]
     assert all(each.peer == "llama.cpp" for each in found["batch-32"].theirs)
     assert {each.setting.split(",")[0] for each in found["decode-bf16"].theirs} == {"F16", "BF16"}
-    assert [each.peer for each in found["http-16"].theirs] == ["llama-server", "llama-server"]
+    assert [each.peer for each in found["http-16"].theirs] == ["llama-server"] * 3
     assert all(len({each.name for each in contest.theirs}) == len(contest.theirs) for contest in found.values())
 
 
@@ -100,23 +100,6 @@ def test_the_ceiling_is_in_tokens_of_this_model(tmp_path: Path, monkeypatch: pyt
     figures = by_id(make(tmp_path))["decode-q4"].references[0].measure()
     assert math.isclose(figures["tok_s"], 170.0)
     assert math.isclose(figures["own_tok_s"], 210.0)
-
-
-def test_bursts_bring_new_prompts_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, int]] = []
-    monkeypatch.setattr(lineup, "burst", lambda url, **sizes: asked.append({**sizes}) or {"tok_s": 1.0})
-    line = make(tmp_path)
-    monkeypatch.setattr(Fleet, "url", lambda fleet, name, command: name)
-    shared = by_id(line)["http-shared"]
-    shared.ours.measure()
-    shared.ours.measure()
-    assert [each["seed"] for each in asked] == [0, 1]
-    assert {name: asked[0][name] for name in ("clients", "words", "new", "shared")} == {
-        "clients": 16,
-        "words": 640,
-        "new": 32,
-        "shared": 512,
-    }
 
 
 def test_our_server_starts_with_its_defaults(tmp_path: Path) -> None:

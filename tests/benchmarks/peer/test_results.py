@@ -39,6 +39,18 @@ def test_another_commit_or_machine_is_not_mixed_in(tmp_path: Path, commit: str, 
         make().continue_from(tmp_path / "run.json")
 
 
+def test_tries_can_be_taken_from_an_older_commit_but_no_rounds(tmp_path: Path) -> None:
+    old = make("old")
+    for name in ("http-1", "http-16"):
+        old.records[name] = Record("kvell", "tok_s", {"llama a": {"tok_s": 1.0}}, {"kvell": [{"tok_s": 2.0}]})
+    old.write(tmp_path / "old.json")
+    new = make("new")
+    new.records["http-16"] = Record("kvell", "tok_s", {"llama b": {"tok_s": 3.0}})
+    new.take_tries(tmp_path / "old.json")
+    assert new.records["http-1"] == Record("kvell", "tok_s", {"llama a": {"tok_s": 1.0}})
+    assert new.records["http-16"].tries == {"llama b": {"tok_s": 3.0}}
+
+
 def test_now_and_here(monkeypatch: pytest.MonkeyPatch) -> None:
     found = begin({"llama.cpp": "1"}, threads=2)
     assert found.machine["threads"] == 2
