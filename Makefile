@@ -4,8 +4,10 @@
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
 #   make check                          lint, types, architecture
+#   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
 #   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
+#   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
 
@@ -17,11 +19,12 @@ MODEL ?= smollm2-135m-instruct
 PORT ?= 8000
 TORCH_INDEX_URL ?=
 CONSTRAINTS ?= constraints.txt
+TEST_WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check test-native bench-peers format clean
+.PHONY: serve install test check test-page test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -30,7 +33,7 @@ serve: $(VENV)/.installed
 	exec $(BIN)/kvell serve $(MODEL) --port $(PORT)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -38,36 +41,86 @@ check: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
-# Needs only a C++ compiler. A file named *_avx2.cpp (and so on) is built with that instruction set, where this machine's
-# compiler knows it; `setup.py` holds the flags of what is shipped.
+# The C++ self-test: every kernel against plain C, bit for bit, on random shapes, odd sizes and extreme values. A file named
+# *_avx2.cpp (and so on) is built with that instruction set; `setup.py` holds the flags of what is shipped.
+#
+#   address, thread  this machine's instruction sets under the sanitizers
+#   emulated         AVX-512, whose instructions tests/model/kernels/emulated_avx512.h spells out: any processor runs it
+#   neon             64-bit Arm with NEON, by qemu-user: optimised as it is shipped; neon-address with the sanitizers (but
+#                    no search for leaks, which qemu does not allow)
 CSRC := model/kernels/csrc
 NATIVE := build/native
-NATIVE_CXX := $(CXX) -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
-ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
-NATIVE_SETS := avx2
-endif
-NATIVE_DEFINES := $(patsubst %,-DKVELL_BUILD_%,$(shell echo $(NATIVE_SETS) | tr a-z A-Z))
+NATIVE_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
 FLAGS_avx2 := -mavx2 -mfma -mf16c
-NATIVE_ALL := $(filter-out %_avx2.cpp %_avx512.cpp %_neon.cpp,$(wildcard $(CSRC)/*.cpp))
-NATIVE_ALL += $(foreach set,$(NATIVE_SETS),$(wildcard $(CSRC)/*_$(set).cpp))
+FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512vnni
+FLAGS_neon := -march=armv8.2-a+dotprod
+SETS_x86 := avx2 avx512
+SETS_arm := neon
+ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
+NATIVE_SETS := $(SETS_x86)
+else ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
+NATIVE_SETS := $(SETS_arm)
+endif
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+CROSS := aarch64-linux-gnu-g++
+QEMU := qemu-aarch64
+SYSROOT := /usr/aarch64-linux-gnu
 
-test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest
+native_sources = $(filter-out %_avx2.cpp %_avx512.cpp %_neon.cpp,$(wildcard $(CSRC)/*.cpp)) \
+  $(foreach set,$(1),$(wildcard $(CSRC)/*_$(set).cpp))
+native_objects = $(patsubst $(CSRC)/%.cpp,$(NATIVE)/$(1)/%.o,$(call native_sources,$(2)))
+
+# Needs Debian's chromium; the page's tests are skipped by name without it.
+test-page: $(VENV)/.installed-test
+	$(PIP) -e '.[browser]'
+	$(BIN)/python -m pytest -q tests/e2e/test_page.py
+
+test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest $(if $(filter avx512,$(NATIVE_SETS)),test-avx512)
 	UBSAN_OPTIONS=print_stacktrace=1 $(NATIVE)/address/selftest
 	$(NATIVE)/thread/selftest
 
-$(NATIVE)/address/%: SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
-$(NATIVE)/thread/%: SANITIZE := -fsanitize=thread
+test-avx512: $(NATIVE)/emulated/selftest
+	$(NATIVE)/emulated/selftest
 
+ifneq ($(shell command -v $(CROSS)),)
+ifneq ($(shell command -v $(QEMU)),)
+NEON_TOOLS := yes
+endif
+endif
+ifeq ($(NEON_TOOLS),yes)
+test-neon: $(NATIVE)/neon/selftest $(NATIVE)/neon-address/selftest
+	$(QEMU) -cpu max $(NATIVE)/neon/selftest
+	ASAN_OPTIONS=detect_leaks=0 $(QEMU) -cpu max -L $(SYSROOT) $(NATIVE)/neon-address/selftest
+else
+test-neon:
+	@echo "test-neon: skipped, it needs $(CROSS) and $(QEMU) (Debian: g++-aarch64-linux-gnu, qemu-user)"
+endif
+
+# Directory, compiler, flags, instruction sets.
 define native_rules
 $(NATIVE)/$(1)/%.o: $(CSRC)/%.cpp $(wildcard $(CSRC)/*.h)
 	@mkdir -p $$(@D)
-	$$(NATIVE_CXX) $$(SANITIZE) $$(NATIVE_DEFINES) \
+	$(2) $$(NATIVE_FLAGS) $(3) $$(patsubst %,-DKVELL_BUILD_%,$(shell echo $(4) | tr a-z A-Z)) \
 	  $$(FLAGS_$$(lastword $$(subst _, ,$$*))) -c $$< -o $$@
 
-$(NATIVE)/$(1)/selftest: $(NATIVE_ALL:$(CSRC)/%.cpp=$(NATIVE)/$(1)/%.o)
-	$$(NATIVE_CXX) $$(SANITIZE) $$^ -o $$@
+$(NATIVE)/$(1)/selftest: $(call native_objects,$(1),$(4))
+	$(2) $$(NATIVE_FLAGS) $(3) $$^ -o $$@
 endef
-$(foreach kind,address thread,$(eval $(call native_rules,$(kind))))
+$(eval $(call native_rules,address,$(CXX),$(SANITIZE),$(NATIVE_SETS)))
+$(eval $(call native_rules,thread,$(CXX),-fsanitize=thread,$(NATIVE_SETS)))
+$(eval $(call native_rules,neon,$(CROSS),-static -O3,$(SETS_arm)))
+$(eval $(call native_rules,neon-address,$(CROSS),$(SANITIZE),$(SETS_arm)))
+
+# Two of the address build's files once more, with the emulated instructions.
+EMULATED := gemm_avx512.o isa.o
+EMULATOR := tests/model/kernels/emulated_avx512.h
+$(NATIVE)/emulated/%.o: $(CSRC)/%.cpp $(EMULATOR) $(wildcard $(CSRC)/*.h)
+	@mkdir -p $(@D)
+	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) -DKVELL_BUILD_AVX2 -DKVELL_BUILD_AVX512 $(FLAGS_avx2) -include $(EMULATOR) -c $< -o $@
+
+$(NATIVE)/emulated/selftest: $(addprefix $(NATIVE)/emulated/,$(EMULATED)) \
+  $(filter-out $(addprefix $(NATIVE)/address/,$(EMULATED)),$(call native_objects,address,$(NATIVE_SETS)))
+	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) $^ -o $@
 
 # An hour to install and another to measure: cmake, a C++ compiler and 10 GB of disk. PEERS names the ones to install, ONLY
 # the contests to run (decode, batch, prompt, http, start, gemma, busy). A peer that can't be installed is skipped.

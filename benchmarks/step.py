@@ -18,7 +18,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from torch import Tensor
 
 from model.batch import Chunk
 from model.checkpoint.source import open_checkpoint
@@ -26,6 +25,7 @@ from model.families.registry import to_model_config
 from model.native_runner import NativeRunner
 from model.sampling import Sampled, Sampler, SamplingRow
 from model.sampling_params import SamplingParams
+from model.scores import Scores
 from server.config import EngineConfig
 from server.engine.compose import compose
 from server.engine.engine import Engine
@@ -70,10 +70,10 @@ class TimedRunner:
         if isinstance(runner, NativeRunner):
             runner.call = self.native.wrap(runner.call)  # type: ignore[method-assign]
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
         """As the runner."""
-        logits: Tensor = self._run(chunks) if self._sums is None else self._run(chunks, seconds=self._sums)
-        return logits
+        scores: Scores = self._run(chunks) if self._sums is None else self._run(chunks, seconds=self._sums)
+        return scores
 
     def operations(self) -> dict[str, float]:
         """Seconds by kind of section since the last call."""
@@ -93,9 +93,9 @@ class TimedSampler(Sampler):
         super().__init__()
         self.watch = Watch()
 
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
         """As the sampler."""
-        result: list[Sampled] = self.watch.wrap(super().sample)(logits, rows)
+        result: list[Sampled] = self.watch.wrap(super().choose)(scores, rows)
         return result
 
 

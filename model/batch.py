@@ -17,6 +17,26 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+MOST_BEST = 64  # that a `Wish` may ask for
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What must be known of a row of logits (V,).
+
+    whole     all of it; else the following is enough
+    num_best  so many of its largest values and their ids, at most MOST_BEST
+    log_sum   the logarithm of the sum of its exponentials, which turns logits into log-probabilities
+    """
+
+    whole: bool = True
+    num_best: int = 0
+    log_sum: bool = False
+
+
+WHOLE = Wish()
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Some consecutive tokens of one sequence, to be run in this step.
@@ -28,12 +48,14 @@ class Chunk:
     tables      one block table per KV group; tables[g][i] holds positions i*block_size.. of group g.
                 Entries of a windowed group that have left the window are 0, the null block.
     num_logits  how many of the chunk's last positions need logits: 0 none, 1 the last, len(tokens) all
+    wish        what of these logits
     """
 
     tokens: Sequence[int]
     start: int
     tables: tuple[Sequence[int], ...]
     num_logits: int
+    wish: Wish = WHOLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
-"""Chunks in, logits out: packs a step and runs the decoder over it. Knows no requests, no sampling, no scheduling."""
+"""Chunks in, scores out: packs a step and runs the decoder over it. Knows no requests, no sampling, no scheduling."""
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from model.attention.backend import AttentionBackend, KVStore
 from model.batch import Chunk
 from model.decoder import Decoder
 from model.packing import Packer
+from model.scores import Scores
 
 
 class ModelRunner:
@@ -29,13 +29,13 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
         """One step. Writes the chunks' keys and values to the cache.
 
         chunks: at least one; a sequence occurs at most once, with blocks for all its positions.
         Returns the logits (L, V), float32 (float64 where the weights are), on the decoder's device: the last num_logits
-        positions of each chunk, chunk after chunk in the order given. Who wants all positions of a long prompt
-        should ask for them in pieces: L x V is held at once.
+        positions of each chunk, chunk after chunk in the order given, whole whatever the wish. Who wants all positions
+        of a long prompt should ask for them in pieces: L x V is held at once.
 
         Raises FloatingPointError when a hidden state is not finite, also one whose logits nobody wants: its keys and
         values must be gone before their blocks can be anyone else's, and those of a window may be so in the next step.
@@ -44,4 +44,4 @@ class ModelRunner:
         states = self._decoder.hidden(batch, self._kv, self._attention)
         if not torch.isfinite(states).all():
             raise FloatingPointError("hidden states are not finite")
-        return self._decoder.logits(states[batch.rows])
+        return Scores.of(self._decoder.logits(states[batch.rows]))

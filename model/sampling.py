@@ -1,7 +1,7 @@
 """From logits to the next token of each sequence, with its log-probability.
 
 R rows (one per sequence that gets a token in this step), V vocabulary. Order: penalties, bias and bans
-(`model.penalties`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row at a time).
+(`model.penalties`) -> mask (`model.masks`) -> temperature -> filters -> draw (`model.filters`, one row at a time).
 What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
 or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
 
@@ -10,18 +10,25 @@ On a GPU the same code runs: greedy rows stay there, one that draws or wants log
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.filters import RowWorkspace, choose, is_greedy, total
+from model.bans import banned_ids
+from model.batch import Wish
+from model.dry import Repetitions
+from model.few import choose_few
+from model.filters import RowWorkspace, choose
 from model.history import TokenHistory
+from model.masks import Mask, masked
 from model.penalties import LARGEST, Edits, wants_history
 from model.random import uniform
 from model.ranking import best_of_rows, largest
 from model.sampling_params import SamplingParams
+from model.scores import Scores, Summary, summarise
+from model.wishes import chooses_among_few, is_greedy, wish_of
 
 
 @dataclass(slots=True)
@@ -30,6 +37,8 @@ class SamplingRow:
 
     position   absolute position of the token to be chosen
     output     the ids generated so far; may be the caller's growing list
+    mask       the tokens that may be chosen; also says when stop tokens may come, whatever min_tokens is. None: all.
+               May be an array that its owner changes; which of the two it is doesn't change once `wish` was read
 
     A row may be made anew for each token, or kept, with a new position, for the life of its sequence; kept, it counts
     its prompt only once.
@@ -39,7 +48,18 @@ class SamplingRow:
     position: int
     prompt: Sequence[int]
     output: Sequence[int]
+    mask: Mask | None = field(default=None, repr=False, compare=False)
     _history: TokenHistory | None = field(default=None, init=False, repr=False, compare=False)
+    _repetitions: Repetitions | None = field(default=None, init=False, repr=False, compare=False)
+    _wish: Wish | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def wish(self) -> Wish:
+        """What must be known of its logits."""
+        if self._wish is None:
+            wish = wish_of(self.params)
+            self._wish = wish if self.mask is None else replace(wish, whole=True)
+        return self._wish
 
     def history(self) -> TokenHistory:
         """The counts of prompt and output, up to date."""
@@ -47,6 +67,13 @@ class SamplingRow:
             self._history = TokenHistory(self.prompt)
         self._history.update(self.output)
         return self._history
+
+    def repetitions(self) -> Repetitions:
+        """What the end of prompt and output repeats, up to date."""
+        if self._repetitions is None:
+            self._repetitions = Repetitions(self.prompt, self.params.dry_sequence_breakers)
+        self._repetitions.update(self.output)
+        return self._repetitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +94,31 @@ class Sampled:
 class Sampler:
     """Chooses tokens. Has no state: equal rows give equal results, whenever and in whatever company."""
 
+    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row, from the row's summary where this is all there is, else from its whole logits."""
+        assert len(scores) == len(rows), f"{len(scores)} rows of scores for {len(rows)} sequences"
+        results: list[Sampled | None] = []
+        whole: list[int] = []
+        for number, (place, summary, row) in enumerate(zip(scores.places, scores.summaries, rows, strict=True)):
+            if place is None:
+                assert summary is not None, f"row {number} has neither logits nor a summary"
+                results.append(_from_summary(summary, row))
+            else:
+                results.append(None)
+                whole.append(number)
+        if whole:
+            summaries = [scores.summaries[number] for number in whole]
+            others = iter(self.sample(scores.logits, [rows[number] for number in whole], summaries))
+        return [next(others) if result is None else result for result in results]
+
     @torch.inference_mode()
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+    def sample(
+        self, logits: Tensor, rows: Sequence[SamplingRow], summaries: Sequence[Summary | None] | None = None
+    ) -> list[Sampled]:
         """One result per row. logits (R, V); float64 ones are rounded to float32 first.
 
-        The logits are changed while this runs, and the same again when it returns.
+        The logits are changed while this runs, and the same again when it returns. summaries, where a row has one, are
+        those of the raw logits; others are made here.
         """
         num_rows, vocab = logits.shape
         assert num_rows == len(rows), f"{num_rows} rows of logits for {len(rows)} sequences"
@@ -79,19 +126,50 @@ class Sampler:
             return []
         logits = logits.float().contiguous()
         work = RowWorkspace(vocab, logits.device)
-        with _edits(rows, vocab).applied(logits):
+        masks = [(number, row.mask) for number, row in enumerate(rows) if row.mask is not None]
+        with _edits(rows, vocab).applied(logits), masked(logits, masks):
             tokens, usable = _choose(logits, rows, work)
-        logprobs = _logprobs(logits, rows, tokens, usable, work)
+        logprobs = _logprobs(logits, rows, tokens, usable, summaries or [None] * num_rows, work)
         return [logprobs.get(row, Sampled(tokens[row], failed=not usable[row])) for row in range(num_rows)]
+
+
+def _from_summary(summary: Summary, row: SamplingRow) -> Sampled:
+    """The token of a row whose wish was not for whole logits."""
+    params, ids, logits = row.params, summary.ids, summary.logits
+    if not ids or not math.isfinite(logits[0]):
+        return Sampled(0, failed=True)
+    place = 0 if is_greedy(params) else choose_few(ids, logits, params, _uniform(row))
+    if params.num_logprobs is None:
+        return Sampled(ids[place])
+    return _scored(summary, ids[place], logits[place], params.num_logprobs)
+
+
+def _uniform(row: SamplingRow) -> float:
+    return uniform(row.params.seed, row.params.choice, row.position)
+
+
+def _excludes(row: SamplingRow) -> bool:
+    """Whether XTC acts this time: by a random number of its own, so that it doesn't move the draw."""
+    params = row.params
+    if params.xtc_probability <= 0:
+        return False
+    return uniform(params.seed, params.choice, row.position, stream=1) < params.xtc_probability
 
 
 def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
     edits = Edits(vocab)
     for number, row in enumerate(rows):
-        if wants_history(row.params):
-            edits.penalise(number, row.params, row.history())
-        if row.params.logit_bias or row.params.min_tokens:
-            edits.bias(number, row.params, len(row.output))
+        params = row.params
+        if wants_history(params):
+            edits.penalise(number, params, row.history())
+        if params.dry_multiplier:
+            edits.subtract(number, *row.repetitions().penalties(params))
+        if params.logit_bias or params.min_tokens or params.bad_words:
+            edits.bias(
+                number, params.logit_bias, banned_ids(params, row.prompt, row.output, masked=row.mask is not None)
+            )
+        if params.allowed_token_ids:
+            edits.keep_only(number, params.allowed_token_ids)
     return edits
 
 
@@ -102,32 +180,44 @@ def _choose(logits: Tensor, rows: Sequence[SamplingRow], work: RowWorkspace) -> 
     usable = [math.isfinite(top) for top in best]
     for number, row in enumerate(rows):
         if usable[number] and not is_greedy(row.params):
-            work.shift(logits[number], best[number])
-            weights = work.weigh(row.params.temperature)
-            tokens[number] = choose(weights, row.params, uniform(row.params.seed, row.params.choice, row.position))
+            tokens[number] = _draw(logits[number], best[number], row, work)
     return tokens, usable
 
 
+def _draw(logits: Tensor, top: float, row: SamplingRow, work: RowWorkspace) -> int:
+    """The token of one row (V,) that is not greedy."""
+    if chooses_among_few(row.params):
+        values = logits.cpu().numpy()
+        ids = largest(values, row.params.top_k)
+        return int(ids[choose_few(ids.tolist(), values[ids].tolist(), row.params, _uniform(row))])
+    work.shift(logits, top)
+    return choose(work.weigh(row.params.temperature), row.params, _uniform(row), exclude=_excludes(row))
+
+
 def _logprobs(
-    logits: Tensor, rows: Sequence[SamplingRow], tokens: Sequence[int], usable: Sequence[bool], work: RowWorkspace
+    logits: Tensor,
+    rows: Sequence[SamplingRow],
+    tokens: Sequence[int],
+    usable: Sequence[bool],
+    summaries: Sequence[Summary | None],
+    work: RowWorkspace,
 ) -> dict[int, Sampled]:
     """Results by row, for those rows that want logprobs and can have them."""
     wanted = {row: each.params.num_logprobs for row, each in enumerate(rows) if usable[row]}
     asking = {row: count for row, count in wanted.items() if count is not None}
-    if not asking:
-        return {}
-    tops = best_of_rows(logits)[1].tolist()
-    return {row: _log_softmax(work, logits[row], tops[row], tokens[row], count) for row, count in asking.items()}
+    if any(summaries[row] is None for row in asking):
+        tops = best_of_rows(logits)[1].tolist()
+    results = {}
+    for row, count in asking.items():
+        summary = summaries[row] or summarise(logits[row], tops[row], count, work)
+        results[row] = _scored(summary, tokens[row], float(logits[row, tokens[row]]), count)
+    return results
 
 
-def _log_softmax(work: RowWorkspace, logits: Tensor, top: float, token: int, count: int) -> Sampled:
-    """The result of one row (V,) with the logarithms of the probabilities of `token` and of the `count` best ones."""
-    shifted = work.shift(logits, top)
-    best = largest(shifted, count) if count else np.zeros(0, np.intp)
-    values = shifted[[token, *best]].tolist()
-    normaliser = math.log(total(work.weigh(1.0)))
-    logprob, *top_logprobs = (_finite(value - normaliser) for value in values)
-    return Sampled(token, logprob, tuple(best.tolist()), tuple(top_logprobs))
+def _scored(summary: Summary, token: int, logit: float, count: int) -> Sampled:
+    """The token and the `count` best ones with the logarithms of their probabilities under the raw logits."""
+    best = tuple(_finite(each - summary.log_sum) for each in summary.logits[:count])
+    return Sampled(token, _finite(logit - summary.log_sum), summary.ids[:count], best)
 
 
 def _finite(logprob: float) -> float:

@@ -16,24 +16,50 @@ from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from model.checkpoint.source import open_checkpoint
+from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
-from server.api import chat, completions, health, models, tokenize
+from server.api import (
+    anthropic,
+    capabilities,
+    chat,
+    completions,
+    health,
+    live,
+    models,
+    page,
+    render,
+    requests,
+    responses,
+    tokenize,
+)
 from server.api.errors import install_handlers
-from server.api.middleware import RequestLog, RequireKey
+from server.api.guard import RequireKey
+from server.api.middleware import RequestLog
 from server.api.schema import describe_bodies
-from server.api.serving import SamplingDefaults, ServedModel, Serving
-from server.api.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
+from server.api.types import (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 from server.config import ServerConfig
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
+from server.keys import KeyFileError, KeyRing
 from server.metrics import Metrics
 
 MAX_SEQUENCES = 512  # of one request: prompts times n
 CLOSE_SECONDS = 5  # for the last bytes of answers that are complete
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that they never post into a closed one
+
+EXPOSED_HEADERS = ("x-request-id", "x-kvell-seed", "retry-after")
 
 OnProgress = Callable[[Progress], None]
 OnReady = Callable[[Ready, ServedModel], None]
@@ -55,22 +81,58 @@ def open_model(path: Path, model_id: str, generation: Mapping[str, float]) -> Se
         template=open_chat_template(checkpoint, tokenizer),
         eos_ids=checkpoint.eos_ids | tokenizer.eos_ids,
         defaults=SamplingDefaults.of({**generation, **checkpoint.generation_config}),
+        facts=facts_of(checkpoint),
     )
 
 
-BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-ROOMS = (chat, completions, health, models, tokenize)
+def facts_of(checkpoint: Checkpoint) -> ModelFacts:
+    """What /v1/models tells of the files."""
+    stored: dict[str, int] = {}
+    for name in checkpoint.tensor_names:
+        kind = checkpoint.stored_type(name)
+        stored[kind] = stored.get(kind, 0) + checkpoint.stored_bytes(name)
+    return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
-def create_app(serving: Serving, *, keys: Sequence[str] = ()) -> ASGIApp:
-    """The routes over `serving`. With keys, every path but liveness and readiness needs one of them."""
+BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+ROOMS = (
+    chat,
+    completions,
+    responses,
+    anthropic,
+    health,
+    live,
+    models,
+    page,
+    tokenize,
+    render,
+    requests,
+    capabilities,
+)
+
+
+def create_app(
+    serving: Serving, *, keys: KeyRing | None = None, open_metrics: bool = False, origins: Sequence[str] = ()
+) -> ASGIApp:
+    """The routes over `serving`. With keys, every path but liveness and readiness needs one of them.
+
+    origins: whose pages a browser lets ask; their preflight requests carry no key and learn nothing.
+    """
     routes = FastAPI(title="kvell", version=_version(), redoc_url=None, redirect_slashes=False)
     for room in ROOMS:
         routes.include_router(room.router(serving))
     describe_bodies(routes, BODIES)
     install_handlers(routes)
     # outermost, so that the answers to our own faults have an id and a line, too
-    return RequestLog(RequireKey(routes, keys, serving.metrics) if keys else routes)
+    app: ASGIApp = routes
+    if keys is not None:
+        opened = frozenset(("/metrics",)) if open_metrics else frozenset()
+        app = RequireKey(routes, keys, serving.metrics, also_open=opened)
+    if origins:
+        app = CORSMiddleware(
+            app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED_HEADERS
+        )
+    return RequestLog(app)
 
 
 class _Server(uvicorn.Server):
@@ -94,7 +156,7 @@ class Running:
         listener: socket.socket,
         *,
         model_id: str,
-        keys: Sequence[str],
+        keys: KeyRing,
         generation: Mapping[str, float],
     ) -> None:
         self._config = config
@@ -111,6 +173,7 @@ class Running:
         service = EngineService(self._config, metrics=self._metrics, on_progress=on_progress)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number, service)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
         starting = asyncio.create_task(service.start())
         try:
             # the tokenizer loads while the engine's process loads the weights
@@ -132,12 +195,14 @@ class Running:
             metrics=self._metrics,
             max_sequences=min(MAX_SEQUENCES, capacity),
             ping_s=self._config.sse_ping_s,
+            share_prefixes=self._config.share_prefixes,
         )
-        return create_app(serving, keys=self._keys)
+        config = self._config
+        return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)
 
     async def _serve(self, app: ASGIApp, starting: asyncio.Task[Ready], on_ready: Callable[[Ready], None]) -> None:
         """Answer from now on, with 503 until the engine is ready; return when uvicorn has been told to exit."""
-        self._http = _make_server(app)
+        self._http = _make_server(app, self._config)
         serving = asyncio.create_task(self._http.serve(sockets=[self._listener]))
         try:
             await asyncio.wait((serving, starting), return_when=asyncio.FIRST_COMPLETED)
@@ -154,6 +219,15 @@ class Running:
             logging.shutdown()
             os._exit(128 + number)  # the engine sees the end of its socket and follows
         self._draining = asyncio.create_task(self._drain(service))
+
+    def _on_hangup(self) -> None:
+        """SIGHUP: the keys' file has changed."""
+        try:
+            self._keys.reload()
+        except KeyFileError as error:
+            logger.error("the keys stay as they were: %s", error)
+        else:
+            logger.info("read the keys again: %d", len(self._keys))
 
     async def _drain(self, service: EngineService) -> None:
         service.begin_drain()
@@ -173,7 +247,7 @@ def _version() -> str:
         return "unknown"
 
 
-def _make_server(app: ASGIApp) -> _Server:
+def _make_server(app: ASGIApp, settings: ServerConfig) -> _Server:
     config = uvicorn.Config(
         app,
         http="h11",  # httptools reads headers without end, and loses the body beside an "Upgrade: h2c" of Java's client
@@ -184,5 +258,7 @@ def _make_server(app: ASGIApp) -> _Server:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=CLOSE_SECONDS,
+        ssl_certfile=settings.tls_certfile,
+        ssl_keyfile=settings.tls_keyfile,
     )
     return _Server(config)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import httpx
@@ -24,6 +25,7 @@ from server.app import Running
 from server.config import build_config
 from server.engine.errors import StartupFailed
 from server.engine.wire import Ready
+from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
 from server.settings import DEFAULT_MODEL, SETTINGS, ConfigError, Setting
 
@@ -50,7 +52,7 @@ def _one_line_errors() -> Iterator[None]:
     """What a user can mend is said in one line, without a traceback."""
     try:
         yield
-    except (ConfigError, CheckpointError, StartupFailed, door.DoorError, httpx.HTTPError) as error:
+    except (ConfigError, CheckpointError, StartupFailed, door.DoorError, KeyFileError, httpx.HTTPError) as error:
         print(f"kvell: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
         raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
     except KeyboardInterrupt:
@@ -65,7 +67,8 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
     with _one_line_errors():
         config = build_config({setting.name: flags[_variable(setting)] for setting in SETTINGS}, os.environ)
         set_up_logging(config.log_level)
-        keys = door.read_keys(config)
+        keys = KeyRing(partial(read_keys, config))
+        door.check_certificate(config)
         listener = door.bind(config.host, config.port)
         found = catalogue.pull(config.model, accept_terms=accept_terms, console=console)
         door.listen(listener)
@@ -81,9 +84,8 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
         def on_ready(info: Ready, model: ServedModel) -> None:
             bar.close()
             chats = model.template is not None
-            terminal.announce(
-                console, info, url=door.url(listener), model_id=model.id, chats=chats, needs_key=bool(keys)
-            )
+            url = door.url(listener, tls=config.tls_certfile is not None)
+            terminal.announce(console, info, url=url, model_id=model.id, chats=chats, needs_key=bool(keys))
 
         with ExitStack() as bar:
             show = bar.enter_context(terminal.loading_bar(console))

@@ -14,6 +14,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Backend = Literal["auto", "native", "torch"]
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 KVDtype = Literal["auto", "bfloat16", "float32", "int8", "float64"]
+Quantize = Literal["none", "int8", "int4"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -38,6 +39,7 @@ class EngineConfig:
     target_inter_token_ms: int = 100
     prefix_cache: bool = True
     threads: int | None = None
+    quantize: Quantize = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class ServerConfig:
     served_model_name: str | None = None
     api_key: str | None = None
     api_key_file: Path | None = None
+    open_metrics: bool = False  # /metrics needs no key
+    share_prefixes: bool = False  # between keys
+    cors_origins: tuple[str, ...] = ()
+    tls_certfile: Path | None = None
+    tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
@@ -72,6 +79,8 @@ def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> Ser
     model = mine.pop("model", DEFAULT_MODEL)
     config = ServerConfig(model=model, engine=EngineConfig(model_path=model, **engine), **mine)
     _check_together(config.engine)
+    if (config.tls_certfile is None) != (config.tls_keyfile is None):
+        raise ConfigError("--tls-certfile (KVELL_TLS_CERTFILE) and --tls-keyfile (KVELL_TLS_KEYFILE) go together")
     return config
 
 

@@ -1,11 +1,10 @@
-"""What must be in order before a model is fetched: the address to listen on and the keys that open it.
+"""What must be in order before a model is fetched: the address to listen on, and the certificate to show there.
 
 Raises DoorError, one clear line. Knows sockets and files; knows no HTTP.
 """
 
-import os
 import socket
-from pathlib import Path
+import ssl
 
 from server.config import ServerConfig
 
@@ -13,7 +12,7 @@ BACKLOG = 2048
 
 
 class DoorError(Exception):
-    """The server can't listen there, or can't have these keys. The message is one line for the user."""
+    """The server can't listen there, or not with this certificate. The message is one line for the user."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -47,32 +46,20 @@ def _cannot_listen(host: str, port: int, reason: str) -> DoorError:
     return DoorError(f"can't listen on {host} port {port}: {reason.lower()} (another one: --port, KVELL_PORT)")
 
 
-def url(listener: socket.socket) -> str:
+def url(listener: socket.socket, *, tls: bool = False) -> str:
     """Where a client on this machine finds it: an address, also when it listens on all of them."""
     host, port = listener.getsockname()[:2]
     local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{local}]:{port}" if ":" in local else f"http://{local}:{port}"
+    return f"{'https' if tls else 'http'}://{f'[{local}]' if ':' in local else local}:{port}"
 
 
-def read_keys(config: ServerConfig) -> tuple[str, ...]:
-    """Every key that opens the server; () for a server that is open. A file with keys that has none is a mistake."""
-    keys = [] if config.api_key is None else [config.api_key]
-    if config.api_key_file is not None:
-        keys += _keys_in(config.api_key_file)
-    for key in keys:
-        # a header can carry no others, and a key that no request can have locks everybody out
-        if not key.isascii() or not key.isprintable() or key != key.strip():
-            raise DoorError("an API key may have printable ASCII characters only, and no space at its ends")
-    return tuple(keys)
-
-
-def _keys_in(path: Path) -> list[str]:
+def check_certificate(config: ServerConfig) -> None:
+    """Both files are there, belong together and need no password, or DoorError."""
+    if config.tls_certfile is None or config.tls_keyfile is None:
+        return
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise DoorError(f"can't read --api-key-file (KVELL_API_KEY_FILE) {path}: {reason}") from None
-    keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not keys:
-        raise DoorError(f"--api-key-file (KVELL_API_KEY_FILE) {os.fspath(path)} has no key")
-    return keys
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(config.tls_certfile, config.tls_keyfile, password=lambda: "")
+    except OSError as error:  # ssl's own errors are OSErrors, too
+        files = f"--tls-certfile {config.tls_certfile} with --tls-keyfile {config.tls_keyfile}"
+        raise DoorError(f"can't use {files}: {error.strerror or error}") from None

@@ -21,10 +21,11 @@ MAY_IMPORT = {
     "server.settings": (),
     "server.config": ("server.settings",),
     "server.logs": ("server.config",),
+    "server.keys": ("server.config",),
     "server.catalogue": ("model", "server.config"),
     "server.metrics": ("server.config", "server.engine", "model"),
     "server.engine": ("server.config", "server.logs", "model", "cache"),
-    "server.api": ("server.engine", "server.config", "server.logs", "server.metrics", "model"),
+    "server.api": ("server.engine", "server.config", "server.keys", "server.logs", "server.metrics", "model"),
     "server": ("server", "model"),
 }
 

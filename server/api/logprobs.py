@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from model.tokenizer.base import Tokenizer
 from server.api.choices import ScoredToken
-
-
-def token_text(tokenizer: Tokenizer, token: int) -> tuple[str, bytes]:
-    """What a token adds to a text, as text and as bytes; a special token, which adds nothing, by its name."""
-    piece = tokenizer.piece(token)
-    if not piece:
-        name = tokenizer.name(token)
-        return name, name.encode()
-    return piece.decode("utf-8", "replace"), piece
+from server.api.pieces import token_text
 
 
 def chat_logprobs(tokenizer: Tokenizer, scored: Sequence[ScoredToken]) -> dict[str, object]:

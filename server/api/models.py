@@ -14,12 +14,23 @@ def router(serving: Serving) -> APIRouter:
     routes = APIRouter()
 
     def described() -> Fields:
+        model, limits, info = serving.model, serving.limits(), serving.service.info
+        assert info is not None  # else there are no limits
         return {
-            "id": serving.model.id,
+            "id": model.id,
             "object": "model",
-            "created": serving.model.created,
+            "created": model.created,
             "owned_by": "kvell",
-            "max_model_len": serving.limits().tokens,
+            "max_model_len": limits.tokens,
+            "context_length": limits.context_tokens,
+            "digest": model.facts.digest,
+            "format": model.facts.format,
+            "quantization": info.quantization,
+            "stored_bytes": model.facts.stored_bytes,
+            "dtype": info.dtype,
+            "kv_cache_dtype": info.kv_cache_dtype,
+            "backend": info.backend,
+            "bit_exact": info.bit_exact,
         }
 
     @routes.get("/v1/models", response_model=None)
@@ -30,7 +41,7 @@ def router(serving: Serving) -> APIRouter:
     # names may hold slashes: hf:owner/name
     @routes.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
-        """One model."""
+        """One model: its context, its files, and the types it is computed in."""
         serving.model.check_name(name)
         return json_response(described())
 

@@ -10,30 +10,11 @@ from typing import Any, Protocol
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.running import Running, Submission
 from server.engine.errors import EngineUnavailable, ModelNotFound
-from server.engine.request import Request, TokenEvent
+from server.engine.request import GroupPicture, Request
 from server.engine.wire import Ready
 from server.metrics import Metrics
-
-
-class Submission(Protocol):
-    """The requests of one HTTP request inside the engine."""
-
-    @property
-    def admitted(self) -> bool:
-        """The engine has taken it off the waiting line."""
-        ...
-
-    async def batch(self) -> Sequence[TokenEvent]:
-        """Waits for events, then all that are there, at most one per request. Empty once every request has finished.
-
-        Giving up the wait loses nothing. Raises ServiceError when the engine dies.
-        """
-        ...
-
-    def cancel(self, request_id: str | None = None) -> None:
-        """Stop one request, or (None) all of them. Finished ones are left alone."""
-        ...
 
 
 class Service(Protocol):
@@ -52,6 +33,15 @@ class Service(Protocol):
 
     @property
     def info(self) -> Ready | None: ...
+
+    @property
+    def picture(self) -> Sequence[GroupPicture]:
+        """The blocks per KV group, as fresh as `watch` asked for."""
+        ...
+
+    def watch(self, interval_ms: int) -> None:
+        """Keep `picture` fresh; 0: no longer."""
+        ...
 
     def submit(self, requests: Sequence[Request]) -> Submission:
         """Raises EngineUnavailable, Draining or TooBusy at once."""
@@ -89,6 +79,15 @@ class SamplingDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the checkpoint's files are. digest: 64 hex digits, `Checkpoint.digest`. stored_bytes: by type ("Q4_K")."""
+
+    digest: str = ""
+    format: str = ""
+    stored_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """The text side of the one model that this server serves. created is in seconds since 1970."""
 
@@ -98,6 +97,7 @@ class ServedModel:
     template: ChatTemplate | None
     eos_ids: frozenset[int]
     defaults: SamplingDefaults
+    facts: ModelFacts = ModelFacts()
 
     def check_name(self, name: str | None) -> None:
         """Raises ModelNotFound for any name but this model's. None is this one: there is no other."""
@@ -127,6 +127,7 @@ class Limits:
 class Serving:
     """Everything an endpoint needs.
 
+    share_prefixes: between the owners of different keys.
     worker: where big inputs are prepared, one after the other. A tokeniser needs some 200 bytes per token while it
     works, so a handful of clients with bodies of 8 MB each would otherwise cost gigabytes.
     """
@@ -136,7 +137,9 @@ class Serving:
     metrics: Metrics
     max_sequences: int
     ping_s: float
+    share_prefixes: bool = False
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
+    running: Running = field(default_factory=Running)
 
     def limits(self) -> Limits:
         """Of the engine as it runs now. Raises EngineUnavailable while it is still loading."""

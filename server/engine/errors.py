@@ -54,6 +54,27 @@ class NoChatTemplate(RequestError):
     code = "no_chat_template"
 
 
+class UnsupportedEndpoint(RequestError):
+    """A path that OpenAI's or Anthropic's API has and this server does not serve."""
+
+    code = "unsupported_endpoint"
+
+
+class RequestNotFound(RequestError):
+    """Nothing that runs has this id."""
+
+    status = 404
+    code = "request_not_found"
+
+
+class RequestCancelled(RequestError):
+    """Someone cancelled this request by its id. 499 because clients try again after 408, 409, 429 and 5xx."""
+
+    status = 499
+    type = "cancelled"
+    code = "request_cancelled"
+
+
 class ServiceError(Exception):
     """Not the user's fault. retry_after is in seconds."""
 

@@ -177,38 +177,6 @@ def answers(live: LiveServer, path: str) -> int | None:
         return None
 
 
-@pytest.fixture(scope="module")
-def locked(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server with a key from the environment and two from a file."""
-    keys = tmp_path_factory.mktemp("keys") / "keys"
-    keys.write_text("# ours\nfirst-key\n\n  second-key  \n")
-    with LiveServer(str(model), *SMALL, "--api-key-file", str(keys), env={"KVELL_API_KEY": "from-env"}) as live:
-        live.headers = {"Authorization": "Bearer from-env"}
-        yield live.wait_ready()
-
-
-@pytest.mark.parametrize("key", ["from-env", "first-key", "second-key"])
-def test_each_key_opens(locked: LiveServer, key: str) -> None:
-    assert locked.request("GET", "/v1/models", Authorization=f"Bearer {key}").status == 200
-
-
-@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/nowhere"])
-def test_nothing_opens_without_a_key(locked: LiveServer, path: str) -> None:
-    assert locked.request("GET", path).status == 401
-    assert locked.request("GET", path, Authorization="Bearer # ours").status == 401
-
-
-def test_probes_need_no_key(locked: LiveServer) -> None:
-    assert [locked.request("GET", path).status for path in ("/health", "/ready")] == [200, 200]
-
-
-def test_the_printed_line_has_a_place_for_the_key_and_not_the_key(locked: LiveServer) -> None:
-    said = "\n".join(locked.output + locked.errors)
-    assert "Bearer $KVELL_API_KEY" in said
-    assert "from-env" not in said
-    assert "first-key" not in said
-
-
 def one_line(errors: str) -> str:
     """The error, which must be the only line."""
     (line,) = errors.strip().split("\n")

@@ -8,13 +8,14 @@ from itertools import count
 from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
-from server.api.serving import SamplingDefaults, ServedModel, Serving
+from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.app import create_app
 from server.engine.errors import ServiceError
 from server.engine.inflight import InFlight
-from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
+from server.engine.request import FinishReason, GroupPicture, Request, TokenEvent, TokenLogprob
 from server.engine.submission import Submission
 from server.engine.wire import Ready
+from server.keys import Key, KeyRing
 from server.metrics import Metrics
 from tests.helpers.tiny_text import TinyTokenizer, ids_of, tiny_template
 
@@ -99,6 +100,8 @@ class FakeService:
         self.metrics = Metrics()
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
+        self.watched: list[int] = []  # the intervals that were asked for
+        self.picture: tuple[GroupPicture, ...] = ()
         self.in_flight = InFlight(
             running_limit=8,
             waiting_limit=100,
@@ -122,6 +125,10 @@ class FakeService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return submission
+
+    def watch(self, interval_ms: int) -> None:
+        self.watched.append(interval_ms)
+        self.picture = (GroupPicture(1, (3, 2, 0, 5)),) if interval_ms else ()
 
     async def _run(self, requests: Sequence[Request]) -> None:
         for step in self.play(requests):
@@ -150,15 +157,24 @@ class World:
         return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+def key_ring(*keys: str | Key) -> KeyRing:
+    """A ring of these; a plain secret belongs to an owner of the same name."""
+    made = tuple(key if isinstance(key, Key) else Key(key, key.encode()) for key in keys)
+    return KeyRing(lambda: made)
+
+
 def make_world(
     play: Play | None = None,
     *,
-    keys: Sequence[str] = (),
+    keys: Sequence[str | Key] = (),
     tokenizer: Tokenizer | None = None,
     chats: bool = True,
     defaults: SamplingDefaults | None = None,
     ping_s: float = 60.0,
     max_sequences: int = 16,
+    share_prefixes: bool = False,
+    open_metrics: bool = False,
+    origins: Sequence[str] = (),
 ) -> World:
     """The whole API over a FakeService."""
     service = FakeService(play) if play else FakeService()
@@ -169,6 +185,15 @@ def make_world(
         template=tiny_template() if chats else None,
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
+        facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
-    serving = Serving(model=model, service=service, metrics=service.metrics, max_sequences=max_sequences, ping_s=ping_s)
-    return World(service, serving, create_app(serving, keys=keys))
+    serving = Serving(
+        model=model,
+        service=service,
+        metrics=service.metrics,
+        max_sequences=max_sequences,
+        ping_s=ping_s,
+        share_prefixes=share_prefixes,
+    )
+    ring = key_ring(*keys) if keys else None
+    return World(service, serving, create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
+from model.scores import Scores
 
 MASK = (1 << 64) - 1
 SEED = 0x243F6A8885A308D3
@@ -82,15 +83,15 @@ class FakeRunner:
         self.not_finite = [np.zeros(n * block_size, dtype=bool) for n in num_blocks]
         self.bad_logits = [np.zeros(n * block_size, dtype=bool) for n in num_blocks]
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Logits (L, VOCAB) of the last position of each chunk that asks for it."""
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
+        """Whole logits (L, VOCAB) of the last position of each chunk that asks for it."""
         self.on_step(chunks)
         for chunk in chunks:
             assert chunk.num_logits in (0, 1)
             assert len(chunk.tokens) >= 1
             self._write(chunk)
         rows = [self._logits(chunk) for chunk in chunks if self._is_finite(chunk) and chunk.num_logits]
-        return torch.stack(rows) if rows else torch.empty(0, VOCAB, dtype=torch.float64)
+        return Scores.of(torch.stack(rows) if rows else torch.empty(0, VOCAB, dtype=torch.float64))
 
     def _is_finite(self, chunk: Chunk) -> bool:
         """Whether nothing in the blocks that it reads is NaN; also where a mask lies over it, 0 times NaN is NaN."""
@@ -153,6 +154,10 @@ class QuickSampler:
 
     With a temperature, its choice depends on seed, choice, position and every token of the row's history.
     """
+
+    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """One result per row, all whole."""
+        return self.sample(scores.logits, rows)
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
         """One result per row of logits (R, VOCAB)."""

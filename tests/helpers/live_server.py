@@ -98,7 +98,7 @@ class LiveServer:
 
     @property
     def url(self) -> str:
-        found = re.search(r"address +(http://\S+)", "\n".join(self.output))
+        found = re.search(r"address +(https?://\S+)", "\n".join(self.output))
         assert found, self.output
         return found[1]
 

@@ -15,14 +15,15 @@ from model.batch import Chunk
 from model.config import ModelConfig
 from model.decoder import Decoder
 from model.runner import ModelRunner
+from model.scores import Scores
 
 CPU = torch.device("cpu")
 
 
 class Runner(Protocol):
-    """Chunks in, logits (L, V) out."""
+    """Chunks in, scores out."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor: ...
+    def run(self, chunks: Sequence[Chunk]) -> Scores: ...
 
 
 class PlainKV:
@@ -54,6 +55,9 @@ class PlainKV:
 
     def values(self, layer_id: int) -> Tensor:
         return self._pool[1, layer_id]
+
+    def scales(self, layer_id: int) -> None:
+        return None
 
     def write(self, layer_id: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         assert slots.is_meta or int(slots.min()) >= self.block_size, "a write to the null block"
@@ -105,6 +109,6 @@ class Paged:
         assert sum(pieces) == len(tokens), (pieces, len(tokens))
         rows, done = [], 0
         for size in pieces:
-            rows.append(self.runner.run([self.chunk(name, tokens[done : done + size], num_logits=size)]))
+            rows.append(self.runner.run([self.chunk(name, tokens[done : done + size], num_logits=size)]).logits)
             done += size
         return torch.cat(rows)

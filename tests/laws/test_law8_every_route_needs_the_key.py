@@ -1,13 +1,15 @@
 """Law 8: with a key set, every route needs it, unknown ones too, except liveness and readiness."""
 
+import re
 from typing import Any
 
 import pytest
 
-from server.api.middleware import RequireKey
+from server.api.guard import RequireKey
+from server.api.unsupported import FAMILIES, STATELESS
 from server.app import ROOMS
 from server.metrics import Metrics
-from tests.helpers.api_world import make_world
+from tests.helpers.api_world import key_ring, make_world
 from tests.helpers.asgi import call
 
 KEYS = ("sesame", "second-key")
@@ -18,8 +20,18 @@ CLOSED = [
     ("POST", "/v1/chat/completions"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
+    ("POST", "/v1/completions/render"),
+    ("POST", "/v1/chat/completions/render"),
+    ("POST", "/v1/responses"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("GET", "/v1/capabilities"),
+    ("DELETE", "/v1/requests/abc"),
+    *[("POST", f"/v1/{name}") for name in FAMILIES],
+    *[("POST", f"/v1/{name}/abc") for name in (*FAMILIES, *STATELESS)],
     ("GET", "/metrics"),
     ("GET", "/"),
+    ("GET", "/live"),
     ("GET", "/no/such/path"),
     ("GET", "/docs"),
     ("GET", "/openapi.json"),
@@ -51,8 +63,9 @@ WRONG = [
 def test_every_route_is_in_the_list_above() -> None:
     serving = make_world().serving
     paths = {getattr(route, "path", "?") for room in ROOMS for route in room.router(serving).routes}
-    closed = {path.replace("{name:path}", "tiny") for path in paths - {"/health", "/ready"}}
-    assert len(closed) == 7
+    plain = {path.replace("{name:path}", "tiny").replace("{request_id}", "abc") for path in paths}
+    closed = {re.sub(r"\{.*", "abc", path) for path in plain - {"/health", "/ready"}}
+    assert len(closed) == 16
     assert closed <= {path for _, path in CLOSED}
 
 
@@ -61,8 +74,9 @@ async def test_without_the_key_nothing_opens(method: str, path: str) -> None:
     world = make_world(keys=KEYS)
     answered = await call(world.app, method, path)
     assert answered.status == 401
-    assert answered.headers["www-authenticate"] == "Bearer"
-    assert (answered.error["type"], answered.error["code"]) == ("authentication_error", "invalid_api_key")
+    assert answered.every_header("www-authenticate") == ['Basic realm="kvell"', "Bearer"]
+    if not path.startswith("/v1/messages"):  # which has a shape of its own
+        assert (answered.error["type"], answered.error["code"]) == ("authentication_error", "invalid_api_key")
     assert "x-request-id" in answered.headers
     assert world.figure("kvell_rejections_total", reason="unauthorized") == 1
 
@@ -106,5 +120,39 @@ async def test_a_websocket_without_the_key_is_closed() -> None:
         return {"type": "websocket.connect"}
 
     scope = {"type": "websocket", "path": "/v1/models", "headers": []}
-    await RequireKey(app, KEYS, Metrics())(scope, receive, send)
+    await RequireKey(app, key_ring(*KEYS), Metrics())(scope, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_open_metrics_open_metrics_and_nothing_else() -> None:
+    world = make_world(keys=KEYS, open_metrics=True)
+    assert (await call(world.app, "GET", "/metrics")).status == 200
+    for path in ("/v1/models", "/metrics/", "/"):
+        assert (await call(world.app, "GET", path)).status == 401
+
+
+async def test_a_preflight_of_an_allowed_origin_learns_nothing_and_opens_nothing() -> None:
+    world = make_world(keys=KEYS, origins=("https://page.example",))
+    asks = {"origin": "https://page.example", "access_control_request_method": "POST"}
+    answered = await call(world.app, "OPTIONS", "/v1/completions", **asks)
+    assert answered.headers["access-control-allow-origin"] == "https://page.example"
+    assert (
+        await call(world.app, "POST", "/v1/completions", {"prompt": "a"}, origin="https://page.example")
+    ).status == 401
+    answered = await call(world.app, "OPTIONS", "/v1/completions", **asks | {"origin": "https://other.example"})
+    assert "access-control-allow-origin" not in answered.headers
+
+
+async def test_without_the_setting_no_page_of_another_origin_may_ask() -> None:
+    answered = await call(make_world().app, "GET", "/v1/models", origin="https://page.example")
+    assert "access-control-allow-origin" not in answered.headers
+
+
+async def test_prefixes_are_shared_within_an_owner_only() -> None:
+    world = make_world(keys=KEYS)
+    for key in KEYS:
+        await call(world.app, "POST", "/v1/completions", {"prompt": "a", "cache_salt": "x"}, x_api_key=key)
+    assert [(each.namespace, each.cache_salt) for each in world.service.submitted] == [(key, "x") for key in KEYS]
+    world = make_world(keys=KEYS, share_prefixes=True)
+    await call(world.app, "POST", "/v1/completions", {"prompt": "a"}, x_api_key=KEYS[0])
+    assert [(each.namespace, each.cache_salt) for each in world.service.submitted] == [("", "")]

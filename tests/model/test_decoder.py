@@ -86,7 +86,7 @@ def test_neighbours_change_nothing(name: str) -> None:
             tokens = texts[name][fed[name] : fed[name] + size]
             chunks.append(together.chunk(name, tokens, num_logits=size))
             fed[name] += size
-        logits = together.runner.run(chunks)
+        logits = together.runner.run(chunks).logits
         for name, part in zip(running, logits.split([chunk.num_logits for chunk in chunks]), strict=True):
             rows[name].append(part)
     for name, text in texts.items():
@@ -100,7 +100,7 @@ def test_only_wanted_rows_come_back_in_the_order_of_the_chunks() -> None:
     wanted = {"long": 2, "none": 0, "one": 1}
     sizes = {"long": 7, "none": 5, "one": 1}
     chunks = [paged.chunk(name, PROMPT[: sizes[name]], num_logits=wanted[name]) for name in wanted]
-    logits = paged.runner.run(chunks)
+    logits = paged.runner.run(chunks).logits
     expected = Paged(decoder).logits(PROMPT[:7], [7])
     torch.testing.assert_close(logits, expected[[5, 6, 0]], rtol=1e-12, atol=1e-12)
 
@@ -108,8 +108,8 @@ def test_only_wanted_rows_come_back_in_the_order_of_the_chunks() -> None:
 def test_a_step_that_wants_no_logits_still_fills_the_cache() -> None:
     decoder = tiny(GEMMA)
     paged = Paged(decoder)
-    assert paged.runner.run([paged.chunk("a", PROMPT[:20], num_logits=0)]).shape == (0, 50)
-    last = paged.runner.run([paged.chunk("a", PROMPT[20:21], num_logits=1)])
+    assert paged.runner.run([paged.chunk("a", PROMPT[:20], num_logits=0)]).logits.shape == (0, 50)
+    last = paged.runner.run([paged.chunk("a", PROMPT[20:21], num_logits=1)]).logits
     torch.testing.assert_close(last[0], Paged(decoder).logits(PROMPT[:21], [21])[-1], rtol=1e-12, atol=1e-12)
 
 
@@ -177,6 +177,6 @@ def test_a_state_that_is_not_finite_is_an_error_even_if_nobody_wants_its_logits(
     decoder = tiny(LLAMA)
     decoder.embedding.tensor[PROMPT[2]] = float("nan")  # type: ignore[attr-defined]
     paged = Paged(decoder)
-    assert paged.runner.run([paged.chunk("fine", PROMPT[:2], num_logits=1)]).isfinite().all()
+    assert paged.runner.run([paged.chunk("fine", PROMPT[:2], num_logits=1)]).logits.isfinite().all()
     with pytest.raises(FloatingPointError):
         paged.runner.run([paged.chunk("broken", PROMPT[:5], num_logits=num_logits)])

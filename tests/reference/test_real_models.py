@@ -82,12 +82,12 @@ def _original_logits(original: Any, tokens: list[int], num_last: int) -> Tensor:
 def _greedy(decoder: Decoder, prompts: list[list[int]]) -> tuple[list[list[int]], Tensor]:
     """What we say after each prompt, all at once: ids (B, NUM_NEW), and each eighth step's logits (B, 8, V)."""
     paged = Paged(decoder, num_blocks=2000, block_size=16)
-    rows = [paged.runner.run([paged.chunk(str(i), prompt, num_logits=1)]) for i, prompt in enumerate(prompts)]
+    rows = [paged.runner.run([paged.chunk(str(i), prompt, num_logits=1)]).logits for i, prompt in enumerate(prompts)]
     steps = [torch.cat(rows)]
     said = [steps[0].argmax(-1).tolist()]
     for _ in range(NUM_NEW - 1):
         chunks = [paged.chunk(str(i), [token], num_logits=1) for i, token in enumerate(said[-1])]
-        logits = paged.runner.run(chunks)
+        logits = paged.runner.run(chunks).logits
         said.append(logits.argmax(-1).tolist())
         if len(said) % EVERY == 1:
             steps.append(logits)

@@ -51,7 +51,7 @@ def test_sequences_mixed_in_every_step_equal_the_original_alone(family: str, pai
             turn = step - joins[name]
             done, size = sum(plans[name][:turn]), plans[name][turn]
             chunks.append(paged.chunk(name, texts[name][done : done + size], num_logits=size))
-        logits = paged.runner.run(chunks).split([chunk.num_logits for chunk in chunks])
+        logits = paged.runner.run(chunks).logits.split([chunk.num_logits for chunk in chunks])
         for name, part in zip(running, logits, strict=True):
             rows[name].append(part)
     for name in plans:

@@ -14,9 +14,10 @@ from server.settings import SETTINGS
 runner = CliRunner()
 
 FLAGS = """
-accept-terms api-key api-key-file backend block-size device drain-timeout dtype engine-timeout help host kv-cache-dtype
-kv-cache-memory log-level max-model-len max-num-batched-tokens max-num-seqs max-waiting-requests port prefix-cache
-quantize served-model-name sse-ping target-inter-token-ms threads
+accept-terms api-key api-key-file backend block-size cors-origins device drain-timeout dtype engine-timeout help
+host kv-cache-dtype kv-cache-memory log-level max-model-len max-num-batched-tokens max-num-seqs max-waiting-requests
+open-metrics port prefix-cache quantize served-model-name share-prefixes sse-ping target-inter-token-ms threads
+tls-certfile tls-keyfile
 """
 
 

@@ -1,16 +1,14 @@
 """The socket and the keys: in order before anything is fetched, or one clear line."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from server.config import EngineConfig, ServerConfig
-from server.door import DoorError, bind, listen, read_keys, url
-
-
-def config(key: str | None = None, file: Path | None = None) -> ServerConfig:
-    return ServerConfig(model="m", engine=EngineConfig(model_path="m"), api_key=key, api_key_file=file)
+from server.door import DoorError, bind, check_certificate, listen, url
+from tests.helpers.certificates import Certificate
 
 
 def test_port_0_takes_a_free_one() -> None:
@@ -63,38 +61,19 @@ def test_an_ipv6_address_is_put_in_brackets(host: str) -> None:
         assert url(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
-def test_without_keys_the_server_is_open() -> None:
-    assert read_keys(config()) == ()
+def tls(cert: Path | None, key: Path | None) -> ServerConfig:
+    return replace(ServerConfig(model="m", engine=EngineConfig(model_path="m")), tls_certfile=cert, tls_keyfile=key)
 
 
-def test_keys_of_both_sources_open(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text("# a comment\none\n\n  two\t\n#off\n")
-    assert read_keys(config("zero", file)) == ("zero", "one", "two")
+def test_a_certificate_and_its_key_are_checked_before_anything_is_fetched(certificate: Certificate) -> None:
+    check_certificate(tls(None, None))
+    check_certificate(tls(certificate.cert, certificate.key))
+    with pytest.raises(DoorError, match=r"can't use --tls-certfile .*cert\.pem with --tls-keyfile .*cert\.pem"):
+        check_certificate(tls(certificate.cert, certificate.cert))
+    with pytest.raises(DoorError, match="No such file"):
+        check_certificate(tls(certificate.cert, certificate.key.with_name("missing")))
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "# only comments\n"])
-def test_a_file_without_a_key_is_a_mistake_and_not_an_open_door(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "keys"
-    file.write_text(content)
-    with pytest.raises(DoorError, match="has no key"):
-        read_keys(config(file=file))
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DoorError, match=r"KVELL_API_KEY_FILE.*missing: No such file"):
-        read_keys(config(file=tmp_path / "missing"))
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(DoorError, match="not UTF-8"):
-        read_keys(config(file=file))
-
-
-@pytest.mark.parametrize("key", ["schlüssel", "a\tb", " x", "x ", "a\x7f"])
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(DoorError) as found:
-        read_keys(config(key))
-    assert key not in str(found.value)
+def test_with_tls_the_url_says_so() -> None:
+    with bind("127.0.0.1", 0) as listener:
+        assert url(listener, tls=True).startswith("https://127.0.0.1:")

@@ -84,7 +84,5 @@ static inline int64_t most_rows(int64_t heads_per_kv) {
 
 using AttentionItem = void (*)(const kvell_attention& call, const kvell_attention_item& item, int64_t kv_head,
                                float* scratch);
-AttentionItem attention_item_plain(int32_t stored);
-AttentionItem attention_item_avx2(int32_t stored);
 
 }  // namespace kvell

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from server.keys import Key
 from tests.helpers.api_world import make_world
 from tests.helpers.asgi import call
 
@@ -40,3 +41,12 @@ async def test_probes_and_scrapes_are_not_logged_unless_debugging(caplog: pytest
     for path in ("/health", "/ready", "/metrics"):
         await call(make_world().app, "GET", path)
     assert not caplog.records
+
+
+async def test_the_line_names_the_owner_and_never_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    world = make_world(keys=[Key("team-a", b"sesame")])
+    await call(world.app, "GET", "/v1/models", x_api_key="sesame", x_request_id="mine")
+    await call(world.app, "GET", "/v1/models", x_api_key="wrong-sesame")
+    assert " team-a mine" in caplog.text
+    assert "sesame" not in caplog.text

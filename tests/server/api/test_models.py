@@ -1,14 +1,18 @@
 """/v1/models, and the model field of every endpoint: another model is a 404, never this one's answer."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
+from safetensors.numpy import load_file
 
-from server.app import create_app
+from model.checkpoint.source import open_checkpoint
+from server.app import create_app, open_model
 from tests.helpers.api_world import READY, make_world
 from tests.helpers.asgi import call
+from tests.helpers.tiny_model_dir import make_model_dir
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "a"},
@@ -20,7 +24,22 @@ BODIES: dict[str, dict[str, Any]] = {
 
 async def test_the_one_model_is_listed() -> None:
     answered = await call(make_world().app, "GET", "/v1/models")
-    entry = {"id": "tiny", "object": "model", "created": 1_700_000_000, "owned_by": "kvell", "max_model_len": 200}
+    entry = {
+        "id": "tiny",
+        "object": "model",
+        "created": 1_700_000_000,
+        "owned_by": "kvell",
+        "max_model_len": 200,
+        "context_length": 200,
+        "digest": "d1gest",
+        "format": "gguf",
+        "quantization": "none",
+        "stored_bytes": {"Q4_K": 90, "F32": 10},
+        "dtype": "float32",
+        "kv_cache_dtype": "float32",
+        "backend": "torch",
+        "bit_exact": False,
+    }
     assert answered.json() == {"object": "list", "data": [entry]}
     assert (await call(make_world().app, "GET", "/v1/models/tiny")).json() == entry
 
@@ -39,6 +58,22 @@ async def test_before_the_engine_has_loaded_there_is_no_model_to_list(path: str)
     world.service.info, world.service.reason = None, "the engine is loading the model"
     answered = await call(world.app, "GET", path)
     assert (answered.status, answered.error["code"]) == (503, "engine_unavailable")
+
+
+async def test_the_quantization_is_that_of_the_weights_as_they_run() -> None:
+    """With --quantize it is not that of the files, which stored_bytes tells."""
+    world = make_world()
+    world.service.info = structs.replace(READY, quantization="int4")
+    assert (await call(world.app, "GET", "/v1/models/tiny")).json()["quantization"] == "int4"
+
+
+def test_the_facts_are_read_off_the_files(tmp_path: Path) -> None:
+    path = make_model_dir(tmp_path / "tiny")
+    facts = open_model(path, "tiny", {}).facts
+    assert facts.format == "hf"
+    assert facts.digest == open_checkpoint(path).digest()
+    tensors = load_file(path / "model.safetensors")
+    assert facts.stored_bytes == {"F32": sum(tensor.nbytes for tensor in tensors.values())}
 
 
 async def test_while_the_engine_restarts_the_list_stays() -> None:

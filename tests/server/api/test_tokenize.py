@@ -52,6 +52,7 @@ async def test_chat_and_tokenize_agree() -> None:
         ({"messages": []}, "messages"),
         ({"messages": MESSAGES, "add_special_tokens": True}, "add_special_tokens"),
         ({"prompt": "a", "add_generation_prompt": True}, "add_generation_prompt"),
+        ({"prompt": "a", "with_pieces": 1}, "with_pieces"),
         ({"prompt": "a", "return_token_strs": True}, "return_token_strs"),
     ],
 )
@@ -60,6 +61,29 @@ async def test_what_makes_no_sense_is_refused_by_name(fields: dict[str, Any], pa
     answered = await post("/tokenize", world, **fields)
     assert (answered.status, answered.error["param"]) == (400, param)
     assert world.figure("kvell_requests_total", endpoint="tokenize", outcome="refused") == 1
+
+
+async def test_pieces_say_what_each_token_is_and_where() -> None:
+    answered = (await post("/tokenize", prompt="hé", with_pieces=True)).json()
+    assert answered["text"] == "hé"
+    assert answered["pieces"] == [
+        {"id": 256, "piece": "<bos>", "bytes": list(b"<bos>"), "start": 0, "end": 0},
+        {"id": 104, "piece": "h", "bytes": [104], "start": 0, "end": 1},
+        {"id": 0xC3, "piece": "\ufffd", "bytes": [0xC3], "start": 1, "end": 2},
+        {"id": 0xA9, "piece": "\ufffd", "bytes": [0xA9], "start": 2, "end": 3},
+    ]
+
+
+async def test_pieces_of_messages_are_those_of_the_text_that_the_model_sees() -> None:
+    answered = (await post("/tokenize", messages=MESSAGES, with_pieces=True)).json()
+    assert answered["text"] == "<bos><|turn|>user\nhi<|end|><|turn|>assistant\n"
+    source = answered["text"].encode()
+    assert all(source[piece["start"] : piece["end"]] == bytes(piece["bytes"]) for piece in answered["pieces"])
+    assert answered["pieces"][-1]["end"] == len(source)
+
+
+async def test_without_being_asked_for_pieces_are_not_there() -> None:
+    assert set((await post("/tokenize", prompt="a", with_pieces=False)).json()) == {"count", "max_model_len", "tokens"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from torch import Tensor
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.sampling_params import SamplingParams
+from model.scores import Scores
 from server.engine.request import GroupStats, Request
 from tests.helpers.fake_model import BAD_LOGITS, NOT_FINITE, RAISES, FakeRunner, QuickSampler
 from tests.helpers.workloads import Script
@@ -61,6 +62,15 @@ def test_an_answer_ends_with_its_stop_token_which_is_part_of_it() -> None:
 
 def test_one_token_can_be_all() -> None:
     assert len(make_world().run([make_request(prompt=[2], max_tokens=1)])["a"].tokens) == 1
+
+
+@pytest.mark.parametrize("length", [1, 4, 9, 40])
+def test_no_token_can_be_all_and_the_prompt_is_run_and_cached_all_the_same(length: int) -> None:
+    world = make_world()
+    answer = world.run([make_request(prompt=random_prompt(1, length), max_tokens=0)])["a"]
+    assert (answer.tokens, answer.finish, answer.error) == ([], "length", None)
+    again = world.run([make_request("b", random_prompt(1, length), max_tokens=1)])["b"]
+    assert again.cached_tokens == (length - 1) // 4 * 4
 
 
 def test_logprobs_come_with_each_token_only_when_asked_for() -> None:
@@ -217,7 +227,7 @@ def test_what_fits_to_the_last_slot_is_served() -> None:
     assert answers["big"].said == solo(request, (None,)).said
 
 
-@pytest.mark.parametrize(("prompt", "max_tokens"), [((), 3), ((1,), 0)])
+@pytest.mark.parametrize(("prompt", "max_tokens"), [((), 3), ((), 0)])
 def test_a_request_for_nothing_is_an_error_of_its_own(prompt: tuple[int, ...], max_tokens: int) -> None:
     answers = make_world().run([make_request("empty", prompt, max_tokens=max_tokens), make_request("b")])
     assert (answers["empty"].finish, answers["b"].finish) == ("error", "length")
@@ -296,7 +306,7 @@ def test_a_request_whose_sampling_raises_ends_alone() -> None:
 class OutOfMemory(FakeRunner):
     """Can't run more than two chunks at once."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
         if len(chunks) > 2:
             raise torch.OutOfMemoryError
         return super().run(chunks)
@@ -311,7 +321,7 @@ def test_a_batch_that_is_too_big_for_the_machine_is_run_in_parts() -> None:
 class Broken(FakeRunner):
     """Every run raises."""
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def run(self, chunks: Sequence[Chunk]) -> Scores:
         raise RuntimeError("no device")
 
 
