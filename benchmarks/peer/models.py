@@ -39,7 +39,7 @@ class Ours:
         """(wanted, V) of the last positions; the cache holds nothing of before."""
         assert len(tokens) <= self.window, f"{len(tokens)} tokens, room for {self.window}"
         blocks = list(range(1, -(-len(tokens) // BLOCK) + 1))
-        return self.runner.run([Chunk(tokens, 0, (blocks,) * self.num_groups, wanted)])
+        return self.runner.run([Chunk(tokens, 0, (blocks,) * self.num_groups, wanted)]).logits
 
     @property
     def bos(self) -> int | None:
