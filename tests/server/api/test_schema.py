@@ -90,7 +90,7 @@ def check(answered: Answered, path: str, method: str = "post") -> None:
     elif kind == "text/event-stream":
         events = answered.named_events() if b"event: " in answered.body else answered.chunks()
         for event in events:
-            fits(event, schema["contentSchema"])
+            fits(event, schema["properties"]["data"]["anyOf"][1]["contentSchema"])
 
 
 def fits(body: Any, schema: Any) -> None:
