@@ -11,6 +11,7 @@ from itertools import count
 from typing import Protocol
 
 from cache.manager import CacheManager
+from cache.picture import NUM_COLOURS, runs, shrink
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.scores import Scores
@@ -20,9 +21,20 @@ from server.engine.generation import Generation
 from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
-from server.engine.request import EndedBy, FinishReason, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
+from server.engine.request import (
+    EndedBy,
+    FinishReason,
+    GroupPicture,
+    GroupStats,
+    Request,
+    StepStats,
+    TokenEvent,
+    TokenLogprob,
+)
 from server.engine.scheduler import Limits, Scheduler, Work
 from server.engine.scoring import choice_logprobs, first_rows, score_prompts
+
+MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
 
 
 class Runner(Protocol):
@@ -161,6 +173,12 @@ class Engine:
         if self._manager.can_ever_fit(num_tokens):
             return None
         return f"{num_tokens} tokens can never fit the KV cache of {self._manager.capacity_tokens} tokens"
+
+    def picture(self) -> tuple[GroupPicture, ...]:
+        """How the blocks of each group are used, one colour per running sequence."""
+        coloured = [(each.running_sequence, each.arrival % NUM_COLOURS) for each in self._scheduler.running]
+        shrunk = [shrink(states, MOST_CELLS) for states in self._manager.picture(coloured)]
+        return tuple(GroupPicture(stride, runs(cells)) for stride, cells in shrunk)
 
     def _expire(self, now: float) -> None:
         """Whoever has no time left ends with what there is, in the line too."""

@@ -92,6 +92,16 @@ class GroupStats(msgspec.Struct, frozen=True):
     block_bytes: int
 
 
+class GroupPicture(msgspec.Struct, frozen=True):
+    """The blocks of one KV group as cells of blocks_per_cell blocks each, in runs: state, count, state, count ...
+
+    States: 0 free, 1 cached, 2 shared by several sequences, from 3 on used by one sequence, whose colour it is.
+    """
+
+    blocks_per_cell: int
+    runs: tuple[int, ...]
+
+
 class StepStats(msgspec.Struct, frozen=True):
     """What a step did and how things stand after it. Also sent without a step when a cancel changed something."""
 
