@@ -31,6 +31,7 @@ from server.api import (
     models,
     page,
     render,
+    replay,
     requests,
     responses,
     tokenize,
@@ -46,6 +47,7 @@ from server.api.types import (
     CountTokensBody,
     DetokenizeBody,
     MessagesBody,
+    ReplayBody,
     ResponsesBody,
     TokenizeBody,
 )
@@ -94,7 +96,16 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
-BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+BODIES = (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ReplayBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 ROOMS = (
     chat,
     completions,
@@ -106,6 +117,7 @@ ROOMS = (
     page,
     tokenize,
     render,
+    replay,
     requests,
     capabilities,
 )
