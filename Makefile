@@ -3,6 +3,7 @@
 #   make serve [MODEL=...] [PORT=...]   install, fetch the model, serve
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
+#   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
@@ -23,7 +24,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check test-page test-native test-avx512 test-neon format clean
+.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -33,6 +34,22 @@ serve: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
+
+# In an environment of their own: they are large, and their pins are not ours. The server under test runs in .venv.
+CLIENTS := .venv-clients
+CLIENT_PACKAGES := import tomllib; \
+  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["clients"], sep="\n")
+
+test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
+	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
+	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+
+$(CLIENTS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(CLIENTS)
+	$(PYTHON) -c '$(CLIENT_PACKAGES)' > $(CLIENTS)/packages.txt
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q -r $(CLIENTS)/packages.txt
+	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) openai zod; fi
+	@touch $@
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -126,7 +143,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "kvell needs Python 3.11 or newer; name one with PYTHON="; exit 1; }

@@ -9,12 +9,14 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.described import ChatAnswer, ChatChunk
+from server.api.examples import CHAT
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import chat_logprobs
 from server.api.messages import render
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import ChatBody
 from server.api.wording import Fields, face_of
@@ -55,6 +57,9 @@ def _num_logprobs(body: ChatBody) -> int | None:
     return None
 
 
+DESCRIBED = describe(ChatAnswer, body=ChatBody, chunk=ChatChunk, faults=GENERATING, examples=CHAT)
+
+
 class ChatWording:
     """chat.completion and chat.completion.chunk."""
 
@@ -88,7 +93,7 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, face = APIRouter(), face_of(ChatWording(serving.model.tokenizer), serving)
 
-    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=takes(ChatBody))
+    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=DESCRIBED)
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, face)

@@ -8,11 +8,13 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.described import CompletionAnswer, CompletionChunk
+from server.api.examples import COMPLETIONS
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import completion_logprobs
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import CompletionBody, Prompt
 from server.api.wording import Fields, face_of
@@ -68,6 +70,11 @@ def _text(prompt: Prompt, model: ServedModel) -> str:
     return prompt if isinstance(prompt, str) else decode(model.tokenizer, prompt)
 
 
+DESCRIBED = describe(
+    CompletionAnswer, body=CompletionBody, chunk=CompletionChunk, faults=GENERATING, examples=COMPLETIONS
+)
+
+
 class CompletionWording:
     """text_completion, whole and in chunks."""
 
@@ -96,7 +103,7 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, face = APIRouter(), face_of(CompletionWording(serving.model.tokenizer), serving)
 
-    @routes.post("/v1/completions", response_model=None, openapi_extra=takes(CompletionBody))
+    @routes.post("/v1/completions", response_model=None, openapi_extra=DESCRIBED)
     async def completions(request: Request) -> Response:
         """Go on with a text. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, face)

@@ -15,12 +15,13 @@ from server.api import chat, completions
 from server.api.answer import Answer
 from server.api.body import parse_object
 from server.api.choices import ScoredToken
+from server.api.described import ReplayAnswer
 from server.api.fields import parse
 from server.api.generate import Prepare, generate
 from server.api.jobs import Job
 from server.api.params import check_ids
 from server.api.receipts import digest_of, identity
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, Serving
 from server.api.types import Receipt, ReplayBody
 from server.api.wording import Face, Fields, Wording, Writer
@@ -28,6 +29,7 @@ from server.engine.errors import CannotReplay, InvalidValue, PromptTooLong
 from server.engine.request import Request as TokenRequest
 
 PREPARES: dict[str, Prepare] = {"completions": completions.prepare, "chat_completions": chat.prepare}
+DESCRIBED = describe(ReplayAnswer, body=ReplayBody, faults=GENERATING)
 NO_LIMIT = 2**31  # the receipt says how long each answer may get
 
 
@@ -97,7 +99,7 @@ def router(serving: Serving) -> APIRouter:
 
     face = Face("replay", "replay-", writer)
 
-    @routes.post("/v1/replay", response_model=None, openapi_extra=takes(ReplayBody))
+    @routes.post("/v1/replay", response_model=None, openapi_extra=DESCRIBED)
     async def replay(request: Request) -> Response:
         """The same choices again, from the receipt of an answer."""
         prepare: Prepare = lambda job_id, raw, model, limits: prepare_replay(job_id, raw, serving, limits)  # noqa: E731

@@ -7,11 +7,13 @@ from starlette.responses import Response
 
 from server.api.body import parse_object
 from server.api.chat import prepare_chat
+from server.api.described import ResponseAnswer, ResponseEvent
+from server.api.examples import RESPONSES
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job
 from server.api.responses_writer import ResponsesWriter
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.translate import chat_of_response, renamed
 from server.api.types import ResponsesBody
@@ -38,12 +40,15 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     return replace(job, asked=body)
 
 
+DESCRIBED = describe(ResponseAnswer, body=ResponsesBody, chunk=ResponseEvent, faults=GENERATING, examples=RESPONSES)
+
+
 def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, model = APIRouter(), serving.model
     face = Face("responses", "resp_", lambda answer: ResponsesWriter(answer, model.tokenizer, model.id))
 
-    @routes.post("/v1/responses", response_model=None, openapi_extra=takes(ResponsesBody))
+    @routes.post("/v1/responses", response_model=None, openapi_extra=DESCRIBED)
     async def responses(request: Request) -> Response:
         """Answer items of a conversation. With stream: true, server-sent events. Nothing is stored."""
         return await generate(request, serving, prepare, face)
