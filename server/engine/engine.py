@@ -22,8 +22,6 @@ from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
 from server.engine.request import (
-    EndedBy,
-    FinishReason,
     GroupPicture,
     GroupStats,
     Request,
@@ -127,7 +125,7 @@ class Engine:
         """Stop these now, wherever they stand; their blocks are back when this returns. Unknown ids ended meanwhile."""
         for request_id in request_ids:
             if request_id in self._live:
-                self._end(self._live[request_id], "cancelled")
+                self._end(self._live[request_id], self._live[request_id].event(finish="cancelled"))
 
     def step(self) -> StepOutcome:
         """Run one step, and deliver its events and those of submits and cancels since the last.
@@ -141,7 +139,7 @@ class Engine:
         plan = self._scheduler.plan(prompt_budget=budget, now=started)
         counted = plan.counts()
         for generation in plan.impossible:
-            self._end(generation, "error", error="the KV cache is too small for this request even alone")
+            self._fail(generation, "the KV cache is too small for this request even alone")
         self._run(plan.work)
         self._announce(plan.admitted)
         seconds = self._clock() - started
@@ -185,7 +183,7 @@ class Engine:
         for generation in [each for each in self._timed.values() if (each.request.deadline or 0.0) <= now]:
             generation.leave_line(now)
             generation.note_time(now)
-            self._end(generation, "length", ended_by="deadline")
+            self._end(generation, generation.event(finish="length", ended_by="deadline"))
 
     def _run(self, work: Sequence[Work]) -> None:
         """Compute, commit and choose. A request whose computation raises ends alone."""
@@ -251,39 +249,27 @@ class Engine:
         generation.num_scored += work.num_scored
         if choice is None:
             if not generation.remaining and not generation.uncomputed:  # only its prompt was to be run
-                self._end(generation, "length", prompt_logprobs=scored)
+                self._end(generation, generation.event(finish="length", prompt_logprobs=scored))
             elif scored:
                 self._events.append(generation.event(prompt_logprobs=scored))
             return
         finish = generation.append(choice.token)
         logprobs = choice_logprobs(generation.request, choice)
+        event = generation.event((choice.token,), logprobs, finish=finish, prompt_logprobs=scored)
         if finish:
-            self._end(generation, finish, (choice.token,), logprobs, prompt_logprobs=scored)
+            self._end(generation, event)
         else:
-            self._events.append(generation.event((choice.token,), logprobs, prompt_logprobs=scored))
+            self._events.append(event)
 
     def _fail(self, generation: Generation, error: str) -> None:
-        self._end(generation, "error", error=error)
+        self._end(generation, generation.event(finish="error", error=error))
 
-    def _end(
-        self,
-        generation: Generation,
-        finish: FinishReason,
-        tokens: tuple[int, ...] = (),
-        logprobs: tuple[TokenLogprob, ...] = (),
-        *,
-        error: str | None = None,
-        ended_by: EndedBy = "",
-        prompt_logprobs: tuple[TokenLogprob, ...] = (),
-    ) -> None:
-        """Take it off the scheduler and say so. What a failed one computed is not trusted."""
+    def _end(self, generation: Generation, event: TokenEvent) -> None:
+        """Take it off the scheduler and say so with its last event. What a failed one computed is not trusted."""
         if not self._compiling.remove(generation):
-            self._scheduler.remove(generation, discard=finish == "error")
+            self._scheduler.remove(generation, discard=event.finish == "error")
         del self._live[generation.request.id]
         self._timed.pop(generation.request.id, None)
-        event = generation.event(
-            tokens, logprobs, finish=finish, error=error, ended_by=ended_by, prompt_logprobs=prompt_logprobs
-        )
         self._events.append(event)
 
     def _announce(self, admitted: Sequence[Generation]) -> None:
