@@ -8,6 +8,7 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.constraints import constraint_of
 from server.api.described import CompletionAnswer, CompletionChunk
 from server.api.examples import COMPLETIONS
 from server.api.fields import parse
@@ -16,6 +17,7 @@ from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import completion_logprobs
 from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
+from server.api.tools.calls import Call, CallDelta
 from server.api.types import CompletionBody, Prompt
 from server.api.wording import Fields, face_of
 from server.engine.detokenizer import decode
@@ -41,6 +43,7 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
         best_of=body.best_of,
         fields=fields,
         echoes=tuple(_text(prompt, model) for prompt in body.prompt) if body.echo else (),
+        constraint=constraint_of(body),
     )
     return make_job(job_id, body, wanted, model, limits)
 
@@ -85,7 +88,14 @@ class CompletionWording:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+    def whole(
+        self,
+        index: int,
+        text: str,
+        scored: Sequence[ScoredToken] | None,
+        finish: Ending | None,
+        calls: Sequence[Call] = (),
+    ) -> Fields:
         """A choice of an answer in one piece."""
         logprobs = None if scored is None else completion_logprobs(self._tokenizer, scored)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
@@ -97,6 +107,10 @@ class CompletionWording:
     def piece(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
         """A chunk has the same form as the whole."""
         return self.whole(index, text, scored, finish)
+
+    def calls(self, index: int, calls: Sequence[CallDelta], scored: Sequence[ScoredToken] | None) -> Fields:
+        """There are no tools here."""
+        raise AssertionError("a completion called a tool")
 
 
 def router(serving: Serving) -> APIRouter:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from server.api.constraints import constraint_of
 from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
 from server.api.shown import MAX_PROMPT_SCORES, Shown
+from server.api.tools.calling import Calling
 from server.api.types import GenerationBody, Wire
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, PromptTooLong
-from server.engine.request import Request
+from server.engine.request import Constraint, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Job:
     num_shown: int | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     asked: Wire | None = None  # the body, where the answer repeats parts of it
+    calling: Calling | None = None
 
     @property
     def choices_per_prompt(self) -> int:
@@ -60,6 +61,8 @@ class Wanted:
     cut: bool
     num_logprobs: int | None
     echoes: tuple[str, ...] = ()
+    constraint: Constraint | None = None
+    calling: Calling | None = None
     best_of: int | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,7 +94,6 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
     _check_scores(shown, wanted, num_shown)
     chooses = num_choices > num_shown  # by log-probabilities
     params = sampling_params(body, 0 if chooses and shown.logprobs is None else shown.logprobs, model)
-    constraint = constraint_of(body)
     requests = tuple(
         Request(
             f"{job_id}-{p}-{c}",
@@ -99,7 +101,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             length,
             replace(params, choice=c),
             cache_salt=body.cache_salt or "",
-            constraint=constraint,
+            constraint=wanted.constraint,
             prompt_logprobs=shown.scored if c == 0 else None,
         )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
@@ -119,6 +121,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         shown=shown,
         num_shown=num_shown if chooses else None,
         fields=wanted.fields,
+        calling=wanted.calling,
     )
 
 

@@ -15,6 +15,7 @@ from server.api.prompt_scores import echoed_tokens, listed_logprobs
 from server.api.receipts import identity, make_receipt
 from server.api.serving import Serving
 from server.api.sse import DONE, event
+from server.api.tools.calls import Call, CallDelta, joined
 from server.engine.errors import RequestError, ServiceError
 from server.metrics import Endpoint
 
@@ -65,7 +66,14 @@ class Wording(Protocol):
     @property
     def chunk_object(self) -> str: ...
 
-    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+    def whole(
+        self,
+        index: int,
+        text: str,
+        scored: Sequence[ScoredToken] | None,
+        finish: Ending | None,
+        calls: Sequence[Call] = (),
+    ) -> Fields:
         """A choice of an answer in one piece."""
         ...
 
@@ -75,6 +83,10 @@ class Wording(Protocol):
 
     def piece(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
         """The choice of a further chunk. The one with finish has no text."""
+        ...
+
+    def calls(self, index: int, calls: Sequence[CallDelta], scored: Sequence[ScoredToken] | None) -> Fields:
+        """The choice of a chunk with parts of calls."""
         ...
 
 
@@ -107,10 +119,10 @@ class Writer:
         """The choices that are shown, whole."""
         found = []
         for index, number in enumerate(self._answer.shown()):
-            finish = self._answer.choices[number].finish
+            finish, calls = self._answer.choices[number].finish, joined(self._answer.choices[number].calls)
             said = self._logprobs(scored[number], number)
             said = said if said is None else [*self._echoed(number), *said]
-            choice = self._wording.whole(index, self._echo(number) + texts[number], said, finish)
+            choice = self._wording.whole(index, self._echo(number) + texts[number], said, finish, calls)
             found.append(choice | self._prompt_facts(number) | self._ids(scored[number]))
         return found
 
@@ -122,9 +134,13 @@ class Writer:
             if self._job.shown.receipt:
                 self._texts[index] += delta.text
                 self._scored[index] += delta.scored
-            if delta.text or delta.scored:
+            if delta.text or (delta.scored and not delta.calls):
                 piece = self._wording.piece(index, delta.text, self._logprobs(delta.scored, index), None)
                 events.append(piece | self._ids(delta.scored))
+            for number, call in enumerate(delta.calls):
+                scored = delta.scored if number == 0 and not delta.text else []
+                part = self._wording.calls(index, [call], self._logprobs(scored, index))
+                events.append(part | self._ids(scored))
             if delta.finish:
                 events.append(self._wording.piece(index, "", None, delta.finish))
         chunks = [self._chunk([choice]) for choice in events]
