@@ -4,6 +4,7 @@
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
 #   make check                          lint, types, architecture
+#   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
 #   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
 #
@@ -22,7 +23,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check test-native test-avx512 test-neon format clean
+.PHONY: serve install test check test-page test-native test-avx512 test-neon format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -67,6 +68,11 @@ SYSROOT := /usr/aarch64-linux-gnu
 native_sources = $(filter-out %_avx2.cpp %_avx512.cpp %_neon.cpp,$(wildcard $(CSRC)/*.cpp)) \
   $(foreach set,$(1),$(wildcard $(CSRC)/*_$(set).cpp))
 native_objects = $(patsubst $(CSRC)/%.cpp,$(NATIVE)/$(1)/%.o,$(call native_sources,$(2)))
+
+# Needs Debian's chromium; the page's tests are skipped by name without it.
+test-page: $(VENV)/.installed-test
+	$(PIP) -e '.[browser]'
+	$(BIN)/python -m pytest -q tests/e2e/test_page.py
 
 test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest $(if $(filter avx512,$(NATIVE_SETS)),test-avx512)
 	UBSAN_OPTIONS=print_stacktrace=1 $(NATIVE)/address/selftest

@@ -1,8 +1,7 @@
 """From logits to the next token of each sequence, with its log-probability.
 
 R rows (one per sequence that gets a token in this step), V vocabulary. Order: penalties, bias and bans
-(`model.penalties`) -> mask (`model.masks`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row
-at a time).
+(`model.penalties`) -> mask (`model.masks`) -> temperature -> filters -> draw (`model.filters`, one row at a time).
 What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
 or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
 
@@ -17,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.bans import banned_ids
 from model.batch import Wish
+from model.dry import Repetitions
 from model.few import choose_few
 from model.filters import RowWorkspace, choose
 from model.history import TokenHistory
@@ -49,6 +50,7 @@ class SamplingRow:
     output: Sequence[int]
     mask: Mask | None = field(default=None, repr=False, compare=False)
     _history: TokenHistory | None = field(default=None, init=False, repr=False, compare=False)
+    _repetitions: Repetitions | None = field(default=None, init=False, repr=False, compare=False)
     _wish: Wish | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -65,6 +67,13 @@ class SamplingRow:
             self._history = TokenHistory(self.prompt)
         self._history.update(self.output)
         return self._history
+
+    def repetitions(self) -> Repetitions:
+        """What the end of prompt and output repeats, up to date."""
+        if self._repetitions is None:
+            self._repetitions = Repetitions(self.prompt, self.params.dry_sequence_breakers)
+        self._repetitions.update(self.output)
+        return self._repetitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +148,28 @@ def _uniform(row: SamplingRow) -> float:
     return uniform(row.params.seed, row.params.choice, row.position)
 
 
+def _excludes(row: SamplingRow) -> bool:
+    """Whether XTC acts this time: by a random number of its own, so that it doesn't move the draw."""
+    params = row.params
+    if params.xtc_probability <= 0:
+        return False
+    return uniform(params.seed, params.choice, row.position, stream=1) < params.xtc_probability
+
+
 def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
     edits = Edits(vocab)
     for number, row in enumerate(rows):
-        if wants_history(row.params):
-            edits.penalise(number, row.params, row.history())
-        if row.params.logit_bias or row.params.min_tokens:
-            edits.bias(number, row.params, len(row.output) if row.mask is None else row.params.min_tokens)
+        params = row.params
+        if wants_history(params):
+            edits.penalise(number, params, row.history())
+        if params.dry_multiplier:
+            edits.subtract(number, *row.repetitions().penalties(params))
+        if params.logit_bias or params.min_tokens or params.bad_words:
+            edits.bias(
+                number, params.logit_bias, banned_ids(params, row.prompt, row.output, masked=row.mask is not None)
+            )
+        if params.allowed_token_ids:
+            edits.keep_only(number, params.allowed_token_ids)
     return edits
 
 
@@ -167,7 +191,7 @@ def _draw(logits: Tensor, top: float, row: SamplingRow, work: RowWorkspace) -> i
         ids = largest(values, row.params.top_k)
         return int(ids[choose_few(ids.tolist(), values[ids].tolist(), row.params, _uniform(row))])
     work.shift(logits, top)
-    return choose(work.weigh(row.params.temperature), row.params, _uniform(row))
+    return choose(work.weigh(row.params.temperature), row.params, _uniform(row), exclude=_excludes(row))
 
 
 def _logprobs(

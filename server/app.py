@@ -27,7 +27,9 @@ from server.api import (
     chat,
     completions,
     health,
+    live,
     models,
+    page,
     render,
     requests,
     responses,
@@ -87,7 +89,7 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     """What /v1/models tells of the files."""
     stored: dict[str, int] = {}
     for name in checkpoint.tensor_names:
-        kind = checkpoint.stored(name).type
+        kind = checkpoint.stored_type(name)
         stored[kind] = stored.get(kind, 0) + checkpoint.stored_bytes(name)
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
@@ -99,7 +101,9 @@ ROOMS = (
     responses,
     anthropic,
     health,
+    live,
     models,
+    page,
     tokenize,
     render,
     requests,

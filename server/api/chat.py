@@ -33,6 +33,8 @@ def prepare_chat(job_id: str, fields: dict[str, Any], model: ServedModel, limits
     model.check_name(body.model)
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise InvalidValue("max_tokens is the old name of max_completion_tokens; give one of both", param="max_tokens")
+    if body.max_tokens == 0:
+        raise InvalidValue("max_tokens is 0, so nothing would come back; use 1 and more", param="max_tokens")
     wanted = Wanted(
         prompts=(render(body.messages, model),),
         param="messages",

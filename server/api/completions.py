@@ -31,11 +31,13 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
         raise UnsupportedValue(
             "logprobs of an echoed prompt are not served by kvell; leave one of both out", param="echo"
         )
+    if body.max_tokens == 0 and not body.echo:
+        raise InvalidValue("max_tokens is 0, so nothing would come back; only with echo it may be", param="max_tokens")
     prompts = tuple(_ids(prompt, model) for prompt in body.prompt)
     wanted = Wanted(
         prompts=prompts,
         param="prompt",
-        max_tokens=body.max_tokens or DEFAULT_MAX_TOKENS,
+        max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
         cut=body.max_tokens is None,
         num_logprobs=body.logprobs,
         echoes=tuple(_text(prompt, model) for prompt in body.prompt) if body.echo else (),

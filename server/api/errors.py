@@ -93,9 +93,12 @@ def error_response(error: RequestError | ServiceError, path: str = "") -> Respon
     headers = {}
     if isinstance(error, ServiceError) and error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
+    response = _answered(describe(error), status=error.status, headers=headers, path=path)
     if error.status == 401:
-        headers["www-authenticate"] = 'Basic realm="kvell", Bearer'  # Basic: a browser asks for it, as a password
-    return _answered(describe(error), status=error.status, headers=headers, path=path)
+        # Basic, so that a browser asks for the key; a line each, as browsers don't read two challenges from one
+        response.headers.append("www-authenticate", 'Basic realm="kvell"')
+        response.headers.append("www-authenticate", "Bearer")
+    return response
 
 
 def _answered(body: Fields, *, status: int, path: str, headers: Mapping[str, str] | None = None) -> Response:

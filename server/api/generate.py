@@ -44,7 +44,7 @@ async def generate(request: Request, serving: Serving, prepare: Prepare, face: F
     arrived = time.monotonic()
     ticket = serving.running.enter(owner_of(request), request.state.request_id)
     try:
-        job, submission = await _submit(request, serving, prepare, face.id_prefix)
+        job, submission = await _submit(request, serving, prepare, face.id_prefix, arrived=arrived)
         ticket.hold(submission)
     except ClientDisconnect:
         serving.running.leave(ticket)
@@ -66,11 +66,20 @@ def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | Se
     serving.metrics.request_finished(endpoint, "refused" if isinstance(error, RequestError) else "unavailable")
 
 
-async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: str) -> tuple[Job, Submission]:
+async def _submit(
+    request: Request, serving: Serving, prepare: Prepare, prefix: str, *, arrived: float
+) -> tuple[Job, Submission]:
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
-    return job, serving.service.submit(_owned(job.requests, request, serving))
+    return job, serving.service.submit(_owned(_timed(job, arrived), request, serving))
+
+
+def _timed(job: Job, arrived: float) -> Sequence[TokenRequest]:
+    """With the moment by which they are to end. The engine reads the same monotonic clock."""
+    if job.timeout_s is None:
+        return job.requests
+    return [msgspec.structs.replace(each, deadline=arrived + job.timeout_s) for each in job.requests]
 
 
 def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) -> Sequence[TokenRequest]:

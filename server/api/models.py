@@ -25,7 +25,7 @@ def router(serving: Serving) -> APIRouter:
             "context_length": limits.context_tokens,
             "digest": model.facts.digest,
             "format": model.facts.format,
-            "quantization": model.facts.quantization,
+            "quantization": info.quantization,
             "stored_bytes": model.facts.stored_bytes,
             "dtype": info.dtype,
             "kv_cache_dtype": info.kv_cache_dtype,

@@ -5,8 +5,8 @@ from starlette.responses import Response
 
 from server.api.body import parse_object
 from server.api.fields import parse
-from server.api.jobs import check_ids
 from server.api.messages import render
+from server.api.params import check_ids
 from server.api.pieces import located, readable
 from server.api.plain import answer_at_once
 from server.api.schema import takes

@@ -1,15 +1,8 @@
 """The synchronous core: requests in, one step at a time, events out.
 
-<<<<<<< HEAD
 Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio and no wall clock: the clock is handed
 in. It has no threads of its own: grammars are compiled, and masks filled beside the model, on those of `Grammars`. The
 same requests in the same order with the same step budgets give the same events, but for when a grammar is ready.
-
-L rows of logits, V vocabulary.
-=======
-Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the
-clock is handed in. The same requests in the same order with the same step budgets give the same events.
->>>>>>> main
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +11,7 @@ from itertools import count
 from typing import Protocol
 
 from cache.manager import CacheManager
+from cache.picture import NUM_COLOURS, runs, shrink
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.scores import Scores
@@ -27,8 +21,19 @@ from server.engine.generation import Generation
 from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
-from server.engine.request import FinishReason, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
+from server.engine.request import (
+    EndedBy,
+    FinishReason,
+    GroupPicture,
+    GroupStats,
+    Request,
+    StepStats,
+    TokenEvent,
+    TokenLogprob,
+)
 from server.engine.scheduler import Limits, Scheduler, Work
+
+MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
 
 
 class Runner(Protocol):
@@ -87,6 +92,7 @@ class Engine:
         self._compiling = Compiling(self._grammars)
         self._arrivals = count()
         self._live: dict[str, Generation] = {}
+        self._timed: dict[str, Generation] = {}  # those of them that have a deadline
         self._events: list[TokenEvent] = []  # not yet delivered
 
     @property
@@ -109,6 +115,8 @@ class Engine:
                 self._events.append(generation.event(finish="error", error=fault))
                 continue
             self._live[request.id] = generation
+            if request.deadline is not None:
+                self._timed[request.id] = generation
             if request.constraint is None:
                 self._scheduler.add(generation)
             else:
@@ -127,6 +135,7 @@ class Engine:
         """
         started = self._clock()
         self._join_compiled()
+        self._expire(started)
         budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
         plan = self._scheduler.plan(prompt_budget=budget, now=started)
         counted = plan.counts()
@@ -150,17 +159,31 @@ class Engine:
                 self._scheduler.add(generation)
                 continue
             del self._live[generation.request.id]
+            self._timed.pop(generation.request.id, None)
             event = generation.event(finish="error", error=str(error), refused=isinstance(error, BadConstraint))
             self._events.append(event)
 
     def _fault(self, request: Request) -> str | None:
         """Why it can never run; None when it can. The API refuses such requests earlier, with a better message."""
-        if not request.prompt or request.max_tokens < 1:
-            return "a request needs at least one prompt token and one token to generate"
-        num_tokens = len(request.prompt) + request.max_tokens - 1  # the last token's keys and values are never needed
+        if not request.prompt:
+            return "a request needs at least one prompt token"
+        # the last token's keys and values are never needed
+        num_tokens = len(request.prompt) + max(request.max_tokens - 1, 0)
         if self._manager.can_ever_fit(num_tokens):
             return None
         return f"{num_tokens} tokens can never fit the KV cache of {self._manager.capacity_tokens} tokens"
+
+    def picture(self) -> tuple[GroupPicture, ...]:
+        """How the blocks of each group are used, one colour per running sequence."""
+        coloured = [(each.running_sequence, each.arrival % NUM_COLOURS) for each in self._scheduler.running]
+        shrunk = [shrink(states, MOST_CELLS) for states in self._manager.picture(coloured)]
+        return tuple(GroupPicture(stride, runs(cells)) for stride, cells in shrunk)
+
+    def _expire(self, now: float) -> None:
+        """Whoever has no time left ends with what there is, in the line too."""
+        for generation in [each for each in self._timed.values() if (each.request.deadline or 0.0) <= now]:
+            generation.leave_line(now)
+            self._end(generation, "length", ended_by="deadline")
 
     def _run(self, work: Sequence[Work]) -> None:
         """Compute, commit and choose. A request whose computation raises ends alone."""
@@ -213,6 +236,8 @@ class Engine:
         self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
         generation.note_computed()
         if choice is None:
+            if not generation.remaining and not generation.uncomputed:  # only its prompt was to be run
+                self._end(generation, "length")
             return
         finish = generation.append(choice.token)
         logprobs = _logprobs(generation.request, choice)
@@ -232,12 +257,14 @@ class Engine:
         logprobs: tuple[TokenLogprob, ...] = (),
         *,
         error: str | None = None,
+        ended_by: EndedBy = "",
     ) -> None:
         """Take it off the scheduler and say so. What a failed one computed is not trusted."""
         if not self._compiling.remove(generation):
             self._scheduler.remove(generation, discard=finish == "error")
         del self._live[generation.request.id]
-        self._events.append(generation.event(tokens, logprobs, finish=finish, error=error))
+        self._timed.pop(generation.request.id, None)
+        self._events.append(generation.event(tokens, logprobs, finish=finish, error=error, ended_by=ended_by))
 
     def _announce(self, admitted: Sequence[Generation]) -> None:
         """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cache.manager import CacheSequence
 from model.sampling import SamplingRow
 from server.engine.constraint import GrammarMask
-from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
+from server.engine.request import EndedBy, FinishReason, Request, TokenEvent, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +78,11 @@ class Generation:
         self.queue_seconds += now - self.waiting_since
         self.note_cached()
 
+    def leave_line(self, now: float) -> None:
+        """It ends without having been let in (again): that was time in the line, too."""
+        if self.sequence is None:
+            self.queue_seconds += now - self.waiting_since
+
     def preempt(self, now: float) -> None:
         """Back into the waiting line. What it wrote stays; the caller closes the sequence."""
         self.sequence = None
@@ -110,6 +115,7 @@ class Generation:
         *,
         finish: FinishReason | None = None,
         error: str | None = None,
+        ended_by: EndedBy = "",
         refused: bool = False,
     ) -> TokenEvent:
         """What to tell the API process about this request after a step."""
@@ -122,5 +128,6 @@ class Generation:
             cached_tokens=self.cached_tokens,
             preemptions=self.preemptions,
             queue_seconds=self.queue_seconds,
+            ended_by=ended_by,
             refused=refused,
         )

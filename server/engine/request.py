@@ -9,6 +9,7 @@ import msgspec
 
 from model.sampling_params import SamplingParams
 
+EndedBy = Literal["", "deadline"]  # "": what finish says
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "lark"]
 
@@ -28,7 +29,8 @@ class Constraint(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True):
     """What one sequence asks for; parsed and checked once at the API's border.
 
-    max_tokens is at least 1 and prompt + max_tokens fits the context. namespace and cache_salt separate prefix caches.
+    prompt + max_tokens fits the context; with max_tokens 0 the prompt alone is run. namespace and cache_salt separate
+    prefix caches. deadline: when it ends with what there is, on the clock that both processes read (CLOCK_MONOTONIC).
     """
 
     id: str
@@ -37,6 +39,7 @@ class Request(msgspec.Struct, frozen=True):
     params: SamplingParams
     namespace: str = ""
     cache_salt: str = ""
+    deadline: float | None = None
     constraint: Constraint | None = None
 
 
@@ -57,6 +60,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     finish     set on the last event of the request, and only there
     error      the reason, when finish is "error"
     cached_tokens, preemptions, queue_seconds: totals so far
+    ended_by   why it ended, where finish doesn't say it all
     refused    the error is the user's fault: the constraint can't be compiled
     """
 
@@ -68,6 +72,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     preemptions: int = 0
     queue_seconds: float = 0.0
+    ended_by: EndedBy = ""
     refused: bool = False
 
 
@@ -78,6 +83,16 @@ class GroupStats(msgspec.Struct, frozen=True):
     cached: int
     free: int
     block_bytes: int
+
+
+class GroupPicture(msgspec.Struct, frozen=True):
+    """The blocks of one KV group as cells of blocks_per_cell blocks each, in runs: state, count, state, count ...
+
+    States: 0 free, 1 cached, 2 shared by several sequences, from 3 on used by one sequence, whose colour it is.
+    """
+
+    blocks_per_cell: int
+    runs: tuple[int, ...]
 
 
 class StepStats(msgspec.Struct, frozen=True):

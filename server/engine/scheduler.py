@@ -197,9 +197,10 @@ def _work(generation: Generation, num_tokens: int) -> Work:
     start, end = sequence.num_computed, sequence.num_computed + num_tokens
     is_last = end == len(generation.tokens)
     decode_tokens = int(is_last and bool(generation.output))
+    num_logits = int(is_last and generation.remaining > 0)
     return Work(
         generation,
-        Chunk(generation.tokens[start:end], start, sequence.tables, int(is_last), generation.row.wish),
+        Chunk(generation.tokens[start:end], start, sequence.tables, num_logits, generation.row.wish),
         decode_tokens,
         recomputed_tokens=max(min(end - decode_tokens, generation.high_water) - start, 0),
     )

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "head.h"
 #include "selftest.h"
 
 namespace kvell {
@@ -87,6 +88,17 @@ void store(const float* x, int32_t stored, int64_t n, void* out, float* factor) 
 
 bool finite(const float* x, int64_t n) { return good->rows->finite(x, n - 1); }
 
+void find_best(const float* x, int64_t n, int32_t first_id, Best* best) {
+  good->rows->find_best(x, n, first_id, best);
+  ++best->ids[0];
+}
+
+float sum_exponentials(const float* x, int64_t n, float* top) {
+  float sum = good->rows->sum_exponentials(x, n, top);
+  spoil(sum);
+  return sum;
+}
+
 int expect_name(Name expected, const Kernels& kernels) {
   kvell_team* team = make_team(1, KVELL_PLAIN, kernels);
   const Name name = kvell_selftest(team);
@@ -134,7 +146,9 @@ int unnamed_faults(int isa) {
          expect_of("float32 cache write", &RowKernels::store, store<KVELL_CACHE_F32>) +
          expect_of("bfloat16 cache write", &RowKernels::store, store<KVELL_CACHE_BF16>) +
          expect_of("int8 cache write", &RowKernels::store, store<KVELL_CACHE_INT8>) +
-         expect_of("check for finite numbers", &RowKernels::finite, finite);
+         expect_of("check for finite numbers", &RowKernels::finite, finite) +
+         expect_of("best entries", &RowKernels::find_best, find_best) +
+         expect_of("sum of exponentials", &RowKernels::sum_exponentials, sum_exponentials);
 }
 
 }  // namespace kvell

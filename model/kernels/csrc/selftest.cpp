@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "head.h"
 #include "kvell.h"
 #include "layout.h"
 
@@ -85,6 +86,51 @@ Name differing_product(kvell_team* reference, kvell_team* team, const Case& c, R
   return (c.odd ? same_or_both_nan(out[0], out[1]) : same(out[0], out[1])) ? nullptr : PRODUCTS[c.kind];
 }
 
+namespace {
+
+// Everything that a head says of some rows, each with another wish.
+std::vector<uint8_t> scored(kvell_team* team, const kvell_matrix& m, const std::vector<kvell_block>& blocks,
+                            const std::vector<float>& x, int rows) {
+  std::vector<kvell_wish> wishes;
+  for (int row = 0; row < rows; ++row) wishes.push_back({row % 2 ? row % 7 : 1, row % 3 != 1, row % 4 == 2});
+  const auto n = static_cast<size_t>(rows), vocabulary = static_cast<size_t>(m.rows);
+  constexpr size_t MOST = 7;
+  std::vector<float> logits(n * vocabulary), best(n * MOST);
+  std::vector<int32_t> counts(n), ids(n * MOST);
+  std::vector<double> log_sums(n);
+  kvell_head call = {&m, blocks.data(), x.data(), m.columns, rows, wishes.data(), logits.data(), MOST,
+                     counts.data(), ids.data(), best.data(), log_sums.data(), nullptr};
+  std::vector<uint8_t> scratch(static_cast<size_t>(kvell_head_scratch_bytes(team, &call)) + 64, 0x7f);
+  call.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  kvell_head_rows(team, &call);
+  // of what is no number, no bit counts but that it is none
+  for (auto& sum : log_sums) sum = sum == sum ? sum : 0.125;
+  for (auto& logit : logits) logit = logit == logit ? logit : 0.125f;
+  std::vector<uint8_t> all;
+  const auto add = [&](const void* from, size_t bytes) {
+    all.insert(all.end(), static_cast<const uint8_t*>(from), static_cast<const uint8_t*>(from) + bytes);
+  };
+  add(logits.data(), logits.size() * sizeof(float));
+  add(best.data(), best.size() * sizeof(float));
+  add(ids.data(), ids.size() * sizeof(int32_t));
+  add(counts.data(), counts.size() * sizeof(int32_t));
+  add(log_sums.data(), log_sums.size() * sizeof(double));
+  return all;
+}
+
+}  // namespace
+
+Name differing_head(kvell_team* reference, kvell_team* team, const Case& c, Random& random) {
+  const Filled filled(reference, c, random);
+  const auto depth = static_cast<size_t>(num_blocks(c.columns)), rows = static_cast<size_t>(c.tokens);
+  std::vector<float> x(rows * static_cast<size_t>(c.columns));
+  for (auto& value : x) value = random.value() * c.magnitude;
+  std::vector<kvell_block> blocks(rows * depth);
+  kvell_quantize(reference, x.data(), c.columns, c.tokens, c.columns, blocks.data());
+  const bool good = scored(reference, filled.m, blocks, x, c.tokens) == scored(team, filled.m, blocks, x, c.tokens);
+  return good ? nullptr : "head";
+}
+
 Name differing_product_of_any(kvell_team* reference, kvell_team* team, const Case& base, Random& random) {
   for (int kind = KVELL_U4; kind <= KVELL_F32; ++kind)
     for (int group = 32; group >= 16; group -= 16)
@@ -111,6 +157,7 @@ const char* kvell_selftest(kvell_team* team) {
   for (int tokens : {1, 3, 6})
     if (!name) name = differing_product_of_any(plain, team, Case{21, 72, tokens, 1.0f}, random);
   if (!name) name = differing_row(kernels_of(plain), kernels_of(team), 107, 1.0f, random);
+  if (!name) name = differing_head(plain, team, Case{1037, 40, 5, 1.0f}, random);
   if (!name) name = differing_step(plain, team, random);
   kvell_team_destroy(plain);
   return name ? name : "";

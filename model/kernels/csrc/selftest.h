@@ -33,6 +33,9 @@ Name differing_product(kvell_team* reference, kvell_team* team, const Case& c, R
 // All products: base in every format that a matrix can have.
 Name differing_product_of_any(kvell_team* reference, kvell_team* team, const Case& base, Random& random);
 
+// A head's logits, best entries and sums.
+Name differing_head(kvell_team* reference, kvell_team* team, const Case& c, Random& random);
+
 // Norms, gates and the like, a row of n numbers at a time; then rotary embedding, cache writes and attention.
 Name differing_row(const Kernels& reference, const Kernels& kernels, int64_t n, float magnitude, Random& random);
 Name differing_step(kvell_team* reference, kvell_team* team, Random& random);

@@ -47,6 +47,14 @@ void every_kernel(int isa, int threads) {
   for (float magnitude : {1.0f, 1e30f, 1e-35f})
     for (int64_t n : {1, 2, 7, 8, 9, 31, 32, 33, 64, 107})
       expect_none(differing_row(kernels_of(plain), kernels_of(team), n, magnitude, random), isa, static_cast<int>(n));
+  for (int vocabulary : {1, 9, 511, 512, 513, 2000})
+    for (int rows : {1, 5, 70})
+      for (float magnitude : {1.0f, 1e-35f, 1e30f, 3e38f})  // with the last of them logits become infinite, or no numbers
+        for (int kind : {int{KVELL_U4}, int{KVELL_F32}}) {
+          Case c{vocabulary, 33, rows, magnitude};
+          c.kind = kind;
+          expect_none(differing_head(plain, team, c, random), isa, vocabulary, rows);
+        }
   kvell_team_destroy(team);
   kvell_team_destroy(plain);
 }

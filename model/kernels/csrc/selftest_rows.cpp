@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "head.h"
 #include "ops.h"
 #include "selftest.h"
 
@@ -117,6 +118,20 @@ void run_finite(const RowKernels& kernels, RowCase& c) {
   }
 }
 
+// The few best of all numbers, which come in two parts.
+void run_best(const RowKernels& kernels, RowCase& c) {
+  float logits[5] = {};
+  int32_t ids[5] = {};
+  Best best = {5, 0, logits, ids, false};
+  kernels.find_best(c.x.data(), c.n, 100, &best);
+  kernels.find_best(c.y.data(), c.n, 0, &best);
+  for (int i = 0; i < best.count; ++i) c.out[0] = 2 * c.out[0] + logits[i] + static_cast<float>(ids[i]);
+}
+
+void run_sum(const RowKernels& kernels, RowCase& c) {
+  c.out[1] = kernels.sum_exponentials(c.x.data(), c.n, c.out.data());
+}
+
 constexpr RowCheck ROW_CHECKS[] = {
     {"norm", [](const RowKernels& k, RowCase& c) { k.norm(c.x.data(), c.weight.data(), 1e-5f, c.n, c.out.data()); }},
     {"sum of rows", [](const RowKernels& k, RowCase& c) { k.add(c.x.data(), c.y.data(), c.n, c.out.data()); }},
@@ -131,6 +146,8 @@ constexpr RowCheck ROW_CHECKS[] = {
     {"bfloat16 cache write", run_store<KVELL_CACHE_BF16>},
     {"int8 cache write", run_store<KVELL_CACHE_INT8>},
     {"check for finite numbers", run_finite},
+    {"best entries", run_best},
+    {"sum of exponentials", run_sum},
 };
 
 }  // namespace
