@@ -107,7 +107,8 @@ $(NATIVE)/$(1)/selftest: $(call native_objects,$(1),$(4))
 endef
 $(eval $(call native_rules,address,$(CXX),$(SANITIZE),$(NATIVE_SETS)))
 $(eval $(call native_rules,thread,$(CXX),-fsanitize=thread,$(NATIVE_SETS)))
-$(eval $(call native_rules,neon,$(CROSS),-static -O3,$(SETS_arm)))
+# Optimised, GCC 12 sees writes beyond the ends of vectors that grow just there.
+$(eval $(call native_rules,neon,$(CROSS),-static -O3 -Wno-array-bounds -Wno-stringop-overflow,$(SETS_arm)))
 $(eval $(call native_rules,neon-address,$(CROSS),$(SANITIZE),$(SETS_arm)))
 
 # Two of the address build's files once more, with the emulated instructions.
