@@ -18,7 +18,6 @@ from model.tokenizer.marks import Marker
 from model.tokenizer.sandbox import Raised, Sandbox, TooMuch
 from model.tokenizer.special import without
 
-
 FIXED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception"})
 
 
@@ -65,9 +64,7 @@ class ChatTemplate:
 
     def replaced(self, source: str) -> "ChatTemplate":
         """Another template for the same model."""
-        return ChatTemplate(
-            source, special_tokens=self._special_tokens, named_tokens=self._named_tokens, now=self._now
-        )
+        return ChatTemplate(source, special_tokens=self._special_tokens, named_tokens=self._named_tokens, now=self._now)
 
     def _compile(self, name: str, text: str) -> None:
         try:
