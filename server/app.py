@@ -198,6 +198,7 @@ class Running:
             max_sequences=min(MAX_SEQUENCES, capacity),
             ping_s=self._config.sse_ping_s,
             share_prefixes=self._config.share_prefixes,
+            default_timeout_s=self._config.default_timeout_s,
         )
         config = self._config
         return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)

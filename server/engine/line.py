@@ -1,11 +1,11 @@
 """Who is let in next: in fair shares of tokens between owners, by priority and arrival within one owner's requests.
 
-Start-time fair queueing (Goyal, Vin and Cheng, 1996): an owner's clock runs on by the tokens that their requests may take,
-divided by their weight, and the owner whose clock is furthest behind is next. Who had nothing waiting does not save up:
-their clock is set to the present one. So shares hold however many requests each owner sends.
+Start-time fair queueing (Goyal, Vin and Cheng, 1996): an owner's clock runs on by the tokens that their requests may
+take, divided by their weight, and the owner whose clock is furthest behind is next. Who had nothing waiting does not
+save up: their clock is set to the present one. So shares hold however many requests each owner sends.
 
-A lower priority goes first, and each AGEING_SECONDS in the line count as one step of it, so nothing starves. Those that were
-preempted go before everybody: they are older than all that wait.
+A lower priority goes first, and each AGEING_SECONDS in the line count as one step of it, so nothing starves. Those that
+were preempted go before everybody: they are older than all that wait.
 """
 
 from bisect import insort
