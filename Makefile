@@ -7,6 +7,7 @@
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
+#   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
 #   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
@@ -24,7 +25,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon format clean
+.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -137,6 +138,16 @@ $(NATIVE)/emulated/%.o: $(CSRC)/%.cpp $(EMULATOR) $(wildcard $(CSRC)/*.h)
 $(NATIVE)/emulated/selftest: $(addprefix $(NATIVE)/emulated/,$(EMULATED)) \
   $(filter-out $(addprefix $(NATIVE)/address/,$(EMULATED)),$(call native_objects,address,$(NATIVE_SETS)))
 	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) $^ -o $@
+
+# An hour to install and another to measure: cmake, a C++ compiler and 10 GB of disk. PEERS names the ones to install, ONLY
+# the contests to run (decode, batch, prompt, http, start, gemma, busy). A peer that can't be installed is skipped.
+PEERS ?=
+ONLY ?=
+BENCH_PEERS := build/peers
+
+bench-peers: $(VENV)/.installed-test
+	-$(BIN)/python -m benchmarks.peer.install --into $(BENCH_PEERS) --only "$(PEERS)"
+	$(BIN)/python -m benchmarks.peers --peers $(BENCH_PEERS) --only "$(ONLY)" $(if $(QUICK),--quick)
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
