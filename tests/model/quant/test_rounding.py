@@ -117,8 +117,6 @@ def test_4_bits_leave_8_to_the_ends_and_to_what_suffers_most(tmp_path: Path, tie
     wider = {"model.embed_tokens.weight"} | (set() if tied else {"lm_head.weight"})
     parts = "self_attn.v_proj", "mlp.down_proj"
     wider |= {f"model.layers.{layer}.{part}.weight" for layer in (0, 1) for part in parts}
-        f"model.layers.{layer}.{each}.weight" for layer in (0, 1) for each in ("self_attn.v_proj", "mlp.down_proj")
-    }
     assert {name for name, kind in kinds.items() if kind == "Q8_0"} == wider
     assert set(kinds.values()) == {"Q8_0", "Q4_1"}
     assert len(kinds) == (1 if tied else 2) + 7 * 2
