@@ -3,9 +3,11 @@
 #   make serve [MODEL=...] [PORT=...]   install, fetch the model, serve
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
+#   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
+#   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
 #   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
@@ -23,7 +25,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check test-page test-native test-avx512 test-neon format clean
+.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -33,6 +35,22 @@ serve: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
+
+# In an environment of their own: they are large, and their pins are not ours. The server under test runs in .venv.
+CLIENTS := .venv-clients
+CLIENT_PACKAGES := import tomllib; \
+  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["clients"], sep="\n")
+
+test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
+	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
+	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+
+$(CLIENTS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(CLIENTS)
+	$(PYTHON) -c '$(CLIENT_PACKAGES)' > $(CLIENTS)/packages.txt
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q -r $(CLIENTS)/packages.txt
+	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) openai zod; fi
+	@touch $@
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -121,12 +139,22 @@ $(NATIVE)/emulated/selftest: $(addprefix $(NATIVE)/emulated/,$(EMULATED)) \
   $(filter-out $(addprefix $(NATIVE)/address/,$(EMULATED)),$(call native_objects,address,$(NATIVE_SETS)))
 	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) $^ -o $@
 
+# An hour to install and another to measure: cmake, a C++ compiler and 10 GB of disk. PEERS names the ones to install, ONLY
+# the contests to run (decode, batch, prompt, http, start, gemma, busy). A peer that can't be installed is skipped.
+PEERS ?=
+ONLY ?=
+BENCH_PEERS := build/peers
+
+bench-peers: $(VENV)/.installed-test
+	-$(BIN)/python -m benchmarks.peer.install --into $(BENCH_PEERS) --only "$(PEERS)"
+	$(BIN)/python -m benchmarks.peers --peers $(BENCH_PEERS) --only "$(ONLY)" $(if $(QUICK),--quick)
+
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "kvell needs Python 3.11 or newer; name one with PYTHON="; exit 1; }

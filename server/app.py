@@ -35,10 +35,11 @@ from server.api import (
     responses,
     tokenize,
 )
+from server.api.described import ANSWERS
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
 from server.api.middleware import RequestLog
-from server.api.schema import describe_bodies
+from server.api.schema import describe_types
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.api.types import (
     ChatBody,
@@ -94,6 +95,7 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
+ABOUT = "OpenAI's paths and JSON, and Anthropic's Messages. A field works or is refused by name with a 400."
 BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
 ROOMS = (
     chat,
@@ -121,7 +123,7 @@ def create_app(
     routes = FastAPI(title="kvell", version=_version(), redoc_url=None, redirect_slashes=False)
     for room in ROOMS:
         routes.include_router(room.router(serving))
-    describe_bodies(routes, BODIES)
+    describe_types(routes, (*BODIES, *ANSWERS), ABOUT)
     install_handlers(routes)
     # outermost, so that the answers to our own faults have an id and a line, too
     app: ASGIApp = routes

@@ -11,6 +11,7 @@ from model.tokenizer.base import Tokenizer
 from server.api.choices import Choice, Delta
 from server.api.jobs import Job
 from server.api.running import Submission
+from server.engine.detokenizer import Revealed
 from server.engine.request import FinishReason, TokenEvent
 from server.engine.stops import StopMatcher
 from server.metrics import Endpoint, Metrics, Outcome
@@ -36,7 +37,12 @@ class Answer:
         self.job = job
         self.submission = submission
         stops = StopMatcher(job.stops, include=job.include_stop)  # its tables are built once, and shared by the copies
-        self.choices = [Choice(request, tokenizer, copy(stops)) for request in job.requests]
+        calling = job.calling
+        pieces = Revealed(tokenizer, calling.reveal) if calling and calling.reveal else tokenizer
+        self.choices = [
+            Choice(request, pieces, copy(stops), calling.parser(request) if calling else None)
+            for request in job.requests
+        ]
         self._index = {request.id: index for index, request in enumerate(job.requests)}
         self._metrics = metrics
         self._endpoint = endpoint
@@ -70,7 +76,7 @@ class Answer:
         if added:
             self._observe(index, added)
         if delta.finish is not None:
-            self._metrics.choice_finished(delta.finish)
+            self._metrics.choice_finished("length" if delta.finish == "length" else "stop")
             if event.finish is None:
                 self.submission.cancel(event.request_id)
         return delta

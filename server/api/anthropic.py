@@ -5,14 +5,16 @@ from starlette.responses import Response
 
 from server.api.anthropic_writer import MessagesWriter
 from server.api.body import parse_object
-from server.api.chat import prepare_chat
+from server.api.chat import chat_prompt, prepare_chat
+from server.api.described import MessageAnswer, MessageEvent, TokensCount
+from server.api.examples import COUNT_TOKENS, MESSAGES
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job
-from server.api.messages import render
 from server.api.plain import answer_at_once
-from server.api.schema import takes
+from server.api.schema import ASKING, GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
+from server.api.tools.calling import calling_of
 from server.api.translate import chat_of_messages
 from server.api.types import ChatBody, CountTokensBody, MessagesBody
 from server.api.wording import Face, Fields
@@ -25,7 +27,10 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     if body.messages[-1].role == "assistant":
         message = "The last message can't be the assistant's: going on with it is not served"
         raise UnsupportedValue(message, param=f"messages[{len(body.messages) - 1}]")
-    return prepare_chat(job_id, chat_of_messages(body), model, limits)
+    job = prepare_chat(job_id, chat_of_messages(body), model, limits)
+    if job.calling is not None:
+        raise UnsupportedValue("tools are not served on this path; use /v1/chat/completions", param="tools")
+    return job
 
 
 def count_tokens(raw: bytes, model: ServedModel) -> Fields:
@@ -33,7 +38,16 @@ def count_tokens(raw: bytes, model: ServedModel) -> Fields:
     body = parse(parse_object(raw), CountTokensBody)
     model.check_name(body.model)
     chat = parse(chat_of_messages(body), ChatBody)
-    return {"input_tokens": len(render(chat.messages, model))}
+    calling = calling_of(chat, None, model.family, model.tokenizer.special_tokens)
+    return {"input_tokens": len(chat_prompt(chat, calling, model))}
+
+
+DESCRIBED = describe(
+    MessageAnswer, body=MessagesBody, chunk=MessageEvent, faults=GENERATING, error="MessagesError", examples=MESSAGES
+)
+COUNT_DESCRIBED = describe(
+    TokensCount, body=CountTokensBody, faults=ASKING, error="MessagesError", examples=COUNT_TOKENS
+)
 
 
 def router(serving: Serving) -> APIRouter:
@@ -41,12 +55,12 @@ def router(serving: Serving) -> APIRouter:
     routes, model = APIRouter(), serving.model
     face = Face("messages", "msg_", lambda answer: MessagesWriter(answer, model.id))
 
-    @routes.post("/v1/messages", response_model=None, openapi_extra=takes(MessagesBody))
+    @routes.post("/v1/messages", response_model=None, openapi_extra=DESCRIBED)
     async def messages(request: Request) -> Response:
         """Answer a conversation, as Anthropic's clients ask for it. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, face)
 
-    @routes.post("/v1/messages/count_tokens", response_model=None, openapi_extra=takes(CountTokensBody))
+    @routes.post("/v1/messages/count_tokens", response_model=None, openapi_extra=COUNT_DESCRIBED)
     async def count(request: Request) -> Response:
         """How many tokens the prompt of such a request has."""
         return await answer_at_once(request, serving, "count_tokens", lambda raw: count_tokens(raw, model))

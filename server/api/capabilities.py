@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from server.api.body import MAX_BODY_BYTES
 from server.api.defaults import default_of
+from server.api.described import Capabilities
 from server.api.errors import json_response
-from server.api.schema import COMPONENTS
+from server.api.schema import COMPONENTS, describe
 from server.api.serving import SamplingDefaults, Serving
 from server.api.types import UNSERVED
 from server.api.unsupported import FAMILIES
@@ -71,7 +72,7 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes = APIRouter()
 
-    @routes.get("/v1/capabilities", response_model=None)
+    @routes.get("/v1/capabilities", response_model=None, openapi_extra=describe(Capabilities))
     async def capabilities(request: Request) -> Response:
         """What this server takes, and what it promises."""
         limits, info = serving.limits(), serving.service.info

@@ -7,13 +7,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from model.tokenizer.base import Tokenizer
-from server.engine.detokenizer import Detokenizer
+from server.api.tools.calls import CallDelta, CallParser
+from server.engine.detokenizer import Detokenizer, Pieces
 from server.engine.errors import GenerationFailed, InvalidValue
 from server.engine.request import Request, TokenEvent, TokenLogprob
 from server.engine.stops import StopMatcher
 
-Ending = Literal["stop", "length"]
+Ending = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,12 @@ class ScoredToken:
 
 @dataclass(slots=True)
 class Delta:
-    """What an event adds to an answer. finish is set on the last one."""
+    """What an event adds to an answer. finish is set on the last one. calls come after text."""
 
     text: str = ""
     scored: list[ScoredToken] = field(default_factory=list)
     finish: Ending | None = None
+    calls: list[CallDelta] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -50,7 +51,12 @@ class Choice:
     it began before the end, and comes with the last delta. " wor" isn't, yet it counts: num_tokens is 3.
     """
 
-    def __init__(self, request: Request, tokenizer: Tokenizer, stops: StopMatcher) -> None:
+    def __init__(
+        self, request: Request, tokenizer: Pieces, stops: StopMatcher, parser: CallParser | None = None
+    ) -> None:
+        """parser: takes calls out of the text."""
+        self.calls: list[CallDelta] = []  # of the whole answer
+        self._parser = parser
         self.num_tokens = 0
         self.finish: Ending | None = None
         self.first_event: TokenEvent | None = None
@@ -76,6 +82,22 @@ class Choice:
             raise InvalidValue(f"{self._constraint.param}: {event.error}", param=self._constraint.param)
         if event.finish in ("error", "cancelled"):
             raise GenerationFailed(event.error or "the engine failed on this request")
+        delta = self._push(event)
+        if self._parser is not None:
+            self._parse(self._parser, delta)
+        return delta
+
+    def _parse(self, parser: CallParser, delta: Delta) -> None:
+        """Turn its text into content and calls."""
+        parsed = [parser.push(delta.text)] + ([parser.flush()] if delta.finish else [])
+        delta.text = "".join(each.text for each in parsed)
+        delta.calls = [call for each in parsed for call in each.calls]
+        self.calls += delta.calls
+        if delta.finish == "stop" and self.calls:
+            delta.finish = self.finish = "tool_calls"
+
+    def _push(self, event: TokenEvent) -> Delta:
+        """The same in plain text."""
         assert self.finish is None, f"{event.request_id} went on after it had ended"
         self.first_event = self.first_event or event
         delta = Delta()

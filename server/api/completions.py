@@ -8,12 +8,16 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.constraints import constraint_of
+from server.api.described import CompletionAnswer, CompletionChunk
+from server.api.examples import COMPLETIONS
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import completion_logprobs
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
+from server.api.tools.calls import Call, CallDelta
 from server.api.types import CompletionBody, Prompt
 from server.api.wording import Fields, face_of
 from server.engine.detokenizer import decode
@@ -41,6 +45,7 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
         cut=body.max_tokens is None,
         num_logprobs=body.logprobs,
         echoes=tuple(_text(prompt, model) for prompt in body.prompt) if body.echo else (),
+        constraint=constraint_of(body),
     )
     return make_job(job_id, body, wanted, model, limits)
 
@@ -59,6 +64,11 @@ def _text(prompt: Prompt, model: ServedModel) -> str:
     return prompt if isinstance(prompt, str) else decode(model.tokenizer, prompt)
 
 
+DESCRIBED = describe(
+    CompletionAnswer, body=CompletionBody, chunk=CompletionChunk, faults=GENERATING, examples=COMPLETIONS
+)
+
+
 class CompletionWording:
     """text_completion, whole and in chunks."""
 
@@ -69,7 +79,14 @@ class CompletionWording:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+    def whole(
+        self,
+        index: int,
+        text: str,
+        scored: Sequence[ScoredToken] | None,
+        finish: Ending | None,
+        calls: Sequence[Call] = (),
+    ) -> Fields:
         """A choice of an answer in one piece."""
         logprobs = None if scored is None else completion_logprobs(self._tokenizer, scored)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
@@ -82,12 +99,16 @@ class CompletionWording:
         """A chunk has the same form as the whole."""
         return self.whole(index, text, scored, finish)
 
+    def calls(self, index: int, calls: Sequence[CallDelta], scored: Sequence[ScoredToken] | None) -> Fields:
+        """There are no tools here."""
+        raise AssertionError("a completion called a tool")
+
 
 def router(serving: Serving) -> APIRouter:
     """The route."""
     routes, face = APIRouter(), face_of(CompletionWording(serving.model.tokenizer), serving.model.id)
 
-    @routes.post("/v1/completions", response_model=None, openapi_extra=takes(CompletionBody))
+    @routes.post("/v1/completions", response_model=None, openapi_extra=DESCRIBED)
     async def completions(request: Request) -> Response:
         """Go on with a text. With stream: true, server-sent events."""
         return await generate(request, serving, prepare, face)

@@ -6,13 +6,13 @@ Shared by chat and completions. Pure: no waiting, no HTTP, so that big inputs ca
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from server.api.constraints import constraint_of
 from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
+from server.api.tools.calling import Calling
 from server.api.types import GenerationBody, Wire
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, PromptTooLong
-from server.engine.request import Request
+from server.engine.request import Constraint, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Job:
     include_stop: bool = False
     timeout_s: float | None = None
     asked: Wire | None = None  # the body, where the answer repeats parts of it
+    calling: Calling | None = None
 
     @property
     def choices_per_prompt(self) -> int:
@@ -57,6 +58,8 @@ class Wanted:
     cut: bool
     num_logprobs: int | None
     echoes: tuple[str, ...] = ()
+    constraint: Constraint | None = None
+    calling: Calling | None = None
 
 
 def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedModel, limits: Limits) -> Job:
@@ -72,7 +75,6 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
         )
     params = sampling_params(body, wanted.num_logprobs, model)
-    constraint = constraint_of(body)
     requests = tuple(
         Request(
             f"{job_id}-{p}-{c}",
@@ -80,7 +82,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             length,
             replace(params, choice=c),
             cache_salt=body.cache_salt or "",
-            constraint=constraint,
+            constraint=wanted.constraint,
         )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
@@ -96,6 +98,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         include_stop=bool(body.include_stop_str_in_output),
         timeout_s=None if body.timeout_ms is None else body.timeout_ms / 1000,
+        calling=wanted.calling,
     )
 
 

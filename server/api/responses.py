@@ -7,16 +7,18 @@ from starlette.responses import Response
 
 from server.api.body import parse_object
 from server.api.chat import prepare_chat
+from server.api.described import ResponseAnswer, ResponseEvent
+from server.api.examples import RESPONSES
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job
 from server.api.responses_writer import ResponsesWriter
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.translate import chat_of_response, renamed
 from server.api.types import ResponsesBody
 from server.api.wording import Face
-from server.engine.errors import RequestError
+from server.engine.errors import RequestError, UnsupportedValue
 
 # how a chat field's path begins, and what it is called here
 NAMES = (
@@ -35,7 +37,12 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     except RequestError as error:
         error.param = renamed(error.param, NAMES)
         raise
+    if job.calling is not None:
+        raise UnsupportedValue("tools are not served on this path; use /v1/chat/completions", param="tools")
     return replace(job, asked=body)
+
+
+DESCRIBED = describe(ResponseAnswer, body=ResponsesBody, chunk=ResponseEvent, faults=GENERATING, examples=RESPONSES)
 
 
 def router(serving: Serving) -> APIRouter:
@@ -43,7 +50,7 @@ def router(serving: Serving) -> APIRouter:
     routes, model = APIRouter(), serving.model
     face = Face("responses", "resp_", lambda answer: ResponsesWriter(answer, model.tokenizer, model.id))
 
-    @routes.post("/v1/responses", response_model=None, openapi_extra=takes(ResponsesBody))
+    @routes.post("/v1/responses", response_model=None, openapi_extra=DESCRIBED)
     async def responses(request: Request) -> Response:
         """Answer items of a conversation. With stream: true, server-sent events. Nothing is stored."""
         return await generate(request, serving, prepare, face)

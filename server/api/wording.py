@@ -12,6 +12,7 @@ from server.api.answer import Answer
 from server.api.choices import Delta, Ending, ScoredToken
 from server.api.errors import describe
 from server.api.sse import DONE, event
+from server.api.tools.calls import Call, CallDelta, joined
 from server.engine.errors import RequestError, ServiceError
 from server.metrics import Endpoint
 
@@ -62,7 +63,14 @@ class Wording(Protocol):
     @property
     def chunk_object(self) -> str: ...
 
-    def whole(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
+    def whole(
+        self,
+        index: int,
+        text: str,
+        scored: Sequence[ScoredToken] | None,
+        finish: Ending | None,
+        calls: Sequence[Call] = (),
+    ) -> Fields:
         """A choice of an answer in one piece."""
         ...
 
@@ -72,6 +80,10 @@ class Wording(Protocol):
 
     def piece(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
         """The choice of a further chunk. The one with finish has no text."""
+        ...
+
+    def calls(self, index: int, calls: Sequence[CallDelta], scored: Sequence[ScoredToken] | None) -> Fields:
+        """The choice of a chunk with parts of calls."""
         ...
 
 
@@ -93,7 +105,13 @@ class Writer:
     def whole(self, texts: Sequence[str], scored: Sequence[Sequence[ScoredToken]]) -> Fields:
         """The answer in one piece."""
         choices = [
-            self._wording.whole(index, self._echo(index) + texts[index], self._scored(scored[index]), choice.finish)
+            self._wording.whole(
+                index,
+                self._echo(index) + texts[index],
+                self._scored(scored[index]),
+                choice.finish,
+                joined(choice.calls),
+            )
             for index, choice in enumerate(self._answer.choices)
         ]
         return self._head | {"object": self._wording.whole_object, "choices": choices, "usage": self._answer.usage()}
@@ -103,8 +121,11 @@ class Writer:
         events = [] if self._opened else self._openings()
         self._opened = True
         for index, delta in deltas:
-            if delta.text or delta.scored:
+            if delta.text or (delta.scored and not delta.calls):
                 events.append(self._wording.piece(index, delta.text, self._scored(delta.scored), None))
+            for number, call in enumerate(delta.calls):
+                scored = delta.scored if number == 0 and not delta.text else []
+                events.append(self._wording.calls(index, [call], self._scored(scored)))
             if delta.finish:
                 events.append(self._wording.piece(index, "", None, delta.finish))
         return b"".join(self._chunk([choice]) for choice in events)

@@ -212,6 +212,13 @@ BAD: list[tuple[type[Wire], str, Any]] = [(kind, name, value) for kind in BOTH f
     (ChatBody, "top_logprobs", 3),  # without logprobs
     (ChatBody, "safety_identifier", 1),
     (ChatBody, "prompt_cache_key", 1),
+    (ChatBody, "tools", "all"),
+    (ChatBody, "tools", [{"type": "custom", "custom": {"name": "f"}}]),
+    (ChatBody, "tools", [{"type": "function", "function": {"name": "a b"}}]),
+    (ChatBody, "tool_choice", "required"),  # without tools
+    (ChatBody, "tool_choice", {"type": "function"}),
+    (ChatBody, "parallel_tool_calls", 1),
+    (ChatBody, "messages", [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]),
 ]
 
 
@@ -264,8 +271,6 @@ async def test_an_unserved_field_that_asks_for_nothing_is_accepted(kind: type[Wi
 
 
 ASKS = [
-    (ChatBody, "tools", [{"type": "function", "function": {"name": "f"}}]),
-    (ChatBody, "tool_choice", "required"),
     (ChatBody, "functions", [{"name": "f"}]),
     (ChatBody, "function_call", {"name": "f"}),
     (ChatBody, "audio", {"voice": "x"}),
@@ -274,7 +279,6 @@ ASKS = [
     (ChatBody, "reasoning_effort", "high"),
     (ChatBody, "verbosity", "low"),
     (ChatBody, "web_search_options", {}),
-    (ChatBody, "parallel_tool_calls", 1),
     (ChatBody, "prompt_cache_retention", "24h"),
     (ChatBody, "store", True),
     (ChatBody, "store", 0),
