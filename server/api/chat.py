@@ -38,16 +38,18 @@ def prepare_chat(job_id: str, fields: dict[str, Any], model: ServedModel, limits
     model.check_name(body.model)
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise InvalidValue("max_tokens is the old name of max_completion_tokens; give one of both", param="max_tokens")
-    if body.max_tokens == 0:
-        raise InvalidValue("max_tokens is 0, so nothing would come back; use 1 and more", param="max_tokens")
+    if body.max_tokens == 0 and body.prompt_logprobs is None:
+        message = "max_tokens is 0, so nothing would come back; only with prompt_logprobs it may be"
+        raise InvalidValue(message, param="max_tokens")
     free = constraint_of(body)
     calling = calling_of(body, free, model.family, model.tokenizer.special_tokens)
     wanted = Wanted(
         prompts=(chat_prompt(body, calling, model),),
         param="messages",
-        max_tokens=body.max_completion_tokens or body.max_tokens,
+        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         cut=False,
         num_logprobs=_num_logprobs(body),
+        fields=fields,
         constraint=calling.constraint if calling else free,
         calling=calling,
     )
@@ -95,7 +97,7 @@ class ChatWording:
             message = message | {"content": text or None, "tool_calls": [_whole_call(call) for call in calls]}
         return self._choice(index, {"message": message}, scored, finish)
 
-    def opening(self, index: int, echo: str) -> Fields:
+    def opening(self, index: int, echo: str, scored: Sequence[ScoredToken] | None) -> Fields:
         """The role, which comes once and first. Clients join the string fields of deltas, roles too."""
         return self._choice(index, {"delta": {"role": "assistant", "content": "", "refusal": None}}, None, None)
 
@@ -126,7 +128,7 @@ def _part(call: CallDelta) -> Fields:
 
 def router(serving: Serving) -> APIRouter:
     """The route."""
-    routes, face = APIRouter(), face_of(ChatWording(serving.model.tokenizer), serving.model.id)
+    routes, face = APIRouter(), face_of(ChatWording(serving.model.tokenizer), serving)
 
     @routes.post("/v1/chat/completions", response_model=None, openapi_extra=DESCRIBED)
     async def chat_completions(request: Request) -> Response:

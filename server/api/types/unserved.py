@@ -17,7 +17,7 @@ UNSERVED_BY_MESSAGES: dict[str, tuple[Any, ...]] = {
     "thinking": ({"type": "disabled"},),
 }
 UNSERVED: dict[type[Wire], dict[str, tuple[Any, ...]]] = {
-    CompletionBody: UNSERVED_EVERYWHERE | {"best_of": (1,), "suffix": ("",)},
+    CompletionBody: UNSERVED_EVERYWHERE | {"suffix": ("",)},
     ChatBody: UNSERVED_EVERYWHERE
     | {
         "audio": (),

@@ -25,6 +25,7 @@ async def test_the_answer_has_openai_s_shape() -> None:
     body = answered.json()
     assert body.pop("id").startswith("chatcmpl-")
     assert isinstance(body.pop("created"), int)
+    assert body.pop("kvell")["ended_by"] == "stop_token"
     prompt_tokens = len(ids_of(256, TURN, "user\nhi", END, TURN, "assistant\n"))
     assert body == {
         "object": "chat.completion",
