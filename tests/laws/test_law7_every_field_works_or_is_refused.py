@@ -151,6 +151,8 @@ BAD_ANYWHERE: list[tuple[str, Any]] = [
     ("stream_options", {"include_obfuscation": True}),
     ("stream_options", {"include_usage": True}),  # without stream
     ("stream_options", {}),
+    ("priority", 101),
+    ("priority", 1.5),
     ("cache_salt", ""),
     ("cache_salt", "x" * 257),
     ("user", 5),
