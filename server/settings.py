@@ -179,7 +179,7 @@ SETTINGS: tuple[Setting, ...] = (
         _one_of("none", "int8", "int4"),
         "none, int8, int4",
         "none",
-        "round full-precision weights while loading; int4 keeps embedding and head in int8",
+        "round full-precision weights while loading; int4 leaves the most sensitive ones in int8",
     ),
     _limit("threads", 1, 1024, "one per core", "threads of the engine"),
     _limit("max-model-len", 1, 100_000_000, "the model's own", "longest prompt and answer, in tokens"),
