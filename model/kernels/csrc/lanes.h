@@ -50,6 +50,16 @@ inline Bf16 round_to_bf16(float x) {
 #include "lanes_plain.h"
 #endif
 
+// Keeps the compiler from holding what can be reckoned from this pointer in registers that are needed for sums.
+template <class Value>
+inline void forget(Value*& pointer) {
+#if defined(__GNUC__)
+  __asm__("" : "+r"(pointer));
+#else
+  (void)pointer;
+#endif
+}
+
 // The first n (1 to 7) numbers of a row of another type; the others read as zero.
 template <class Stored>
 inline F8 load_part(const Stored* from, int64_t n) {
