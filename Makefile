@@ -3,8 +3,11 @@
 #   make serve [MODEL=...] [PORT=...]   install, fetch the model, serve
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
+#   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make check                          lint, types, architecture
+#   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
+#   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
 
@@ -21,7 +24,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test check test-native format clean
+.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -32,49 +35,115 @@ serve: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
 
+# In an environment of their own: they are large, and their pins are not ours. The server under test runs in .venv.
+CLIENTS := .venv-clients
+CLIENT_PACKAGES := import tomllib; \
+  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["clients"], sep="\n")
+
+test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
+	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
+	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+
+$(CLIENTS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(CLIENTS)
+	$(PYTHON) -c '$(CLIENT_PACKAGES)' > $(CLIENTS)/packages.txt
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q -r $(CLIENTS)/packages.txt
+	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) openai zod; fi
+	@touch $@
+
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
-# Needs only a C++ compiler. A file named *_avx2.cpp (and so on) is built with that instruction set, where this machine's
-# compiler knows it; `setup.py` holds the flags of what is shipped.
+# The C++ self-test: every kernel against plain C, bit for bit, on random shapes, odd sizes and extreme values. A file named
+# *_avx2.cpp (and so on) is built with that instruction set; `setup.py` holds the flags of what is shipped.
+#
+#   address, thread  this machine's instruction sets under the sanitizers
+#   emulated         AVX-512, whose instructions tests/model/kernels/emulated_avx512.h spells out: any processor runs it
+#   neon             64-bit Arm with NEON, by qemu-user: optimised as it is shipped; neon-address with the sanitizers (but
+#                    no search for leaks, which qemu does not allow)
 CSRC := model/kernels/csrc
 NATIVE := build/native
-NATIVE_CXX := $(CXX) -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
-ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
-NATIVE_SETS := avx2
-endif
-NATIVE_DEFINES := $(patsubst %,-DKVELL_BUILD_%,$(shell echo $(NATIVE_SETS) | tr a-z A-Z))
+NATIVE_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
 FLAGS_avx2 := -mavx2 -mfma -mf16c
-NATIVE_ALL := $(filter-out %_avx2.cpp %_avx512.cpp %_neon.cpp,$(wildcard $(CSRC)/*.cpp))
-NATIVE_ALL += $(foreach set,$(NATIVE_SETS),$(wildcard $(CSRC)/*_$(set).cpp))
+FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512vnni
+FLAGS_neon := -march=armv8.2-a+dotprod
+SETS_x86 := avx2 avx512
+SETS_arm := neon
+ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
+NATIVE_SETS := $(SETS_x86)
+else ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
+NATIVE_SETS := $(SETS_arm)
+endif
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+CROSS := aarch64-linux-gnu-g++
+QEMU := qemu-aarch64
+SYSROOT := /usr/aarch64-linux-gnu
 
-test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest
+native_sources = $(filter-out %_avx2.cpp %_avx512.cpp %_neon.cpp,$(wildcard $(CSRC)/*.cpp)) \
+  $(foreach set,$(1),$(wildcard $(CSRC)/*_$(set).cpp))
+native_objects = $(patsubst $(CSRC)/%.cpp,$(NATIVE)/$(1)/%.o,$(call native_sources,$(2)))
+
+# Needs Debian's chromium; the page's tests are skipped by name without it.
+test-page: $(VENV)/.installed-test
+	$(PIP) -e '.[browser]'
+	$(BIN)/python -m pytest -q tests/e2e/test_page.py
+
+test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest $(if $(filter avx512,$(NATIVE_SETS)),test-avx512)
 	UBSAN_OPTIONS=print_stacktrace=1 $(NATIVE)/address/selftest
 	$(NATIVE)/thread/selftest
 
-$(NATIVE)/address/%: SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
-$(NATIVE)/thread/%: SANITIZE := -fsanitize=thread
+test-avx512: $(NATIVE)/emulated/selftest
+	$(NATIVE)/emulated/selftest
 
+ifneq ($(shell command -v $(CROSS)),)
+ifneq ($(shell command -v $(QEMU)),)
+NEON_TOOLS := yes
+endif
+endif
+ifeq ($(NEON_TOOLS),yes)
+test-neon: $(NATIVE)/neon/selftest $(NATIVE)/neon-address/selftest
+	$(QEMU) -cpu max $(NATIVE)/neon/selftest
+	ASAN_OPTIONS=detect_leaks=0 $(QEMU) -cpu max -L $(SYSROOT) $(NATIVE)/neon-address/selftest
+else
+test-neon:
+	@echo "test-neon: skipped, it needs $(CROSS) and $(QEMU) (Debian: g++-aarch64-linux-gnu, qemu-user)"
+endif
+
+# Directory, compiler, flags, instruction sets.
 define native_rules
 $(NATIVE)/$(1)/%.o: $(CSRC)/%.cpp $(wildcard $(CSRC)/*.h)
 	@mkdir -p $$(@D)
-	$$(NATIVE_CXX) $$(SANITIZE) $$(NATIVE_DEFINES) \
+	$(2) $$(NATIVE_FLAGS) $(3) $$(patsubst %,-DKVELL_BUILD_%,$(shell echo $(4) | tr a-z A-Z)) \
 	  $$(FLAGS_$$(lastword $$(subst _, ,$$*))) -c $$< -o $$@
 
-$(NATIVE)/$(1)/selftest: $(NATIVE_ALL:$(CSRC)/%.cpp=$(NATIVE)/$(1)/%.o)
-	$$(NATIVE_CXX) $$(SANITIZE) $$^ -o $$@
+$(NATIVE)/$(1)/selftest: $(call native_objects,$(1),$(4))
+	$(2) $$(NATIVE_FLAGS) $(3) $$^ -o $$@
 endef
-$(foreach kind,address thread,$(eval $(call native_rules,$(kind))))
+$(eval $(call native_rules,address,$(CXX),$(SANITIZE),$(NATIVE_SETS)))
+$(eval $(call native_rules,thread,$(CXX),-fsanitize=thread,$(NATIVE_SETS)))
+$(eval $(call native_rules,neon,$(CROSS),-static -O3,$(SETS_arm)))
+$(eval $(call native_rules,neon-address,$(CROSS),$(SANITIZE),$(SETS_arm)))
+
+# Two of the address build's files once more, with the emulated instructions.
+EMULATED := gemm_avx512.o isa.o
+EMULATOR := tests/model/kernels/emulated_avx512.h
+$(NATIVE)/emulated/%.o: $(CSRC)/%.cpp $(EMULATOR) $(wildcard $(CSRC)/*.h)
+	@mkdir -p $(@D)
+	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) -DKVELL_BUILD_AVX2 -DKVELL_BUILD_AVX512 $(FLAGS_avx2) -include $(EMULATOR) -c $< -o $@
+
+$(NATIVE)/emulated/selftest: $(addprefix $(NATIVE)/emulated/,$(EMULATED)) \
+  $(filter-out $(addprefix $(NATIVE)/address/,$(EMULATED)),$(call native_objects,address,$(NATIVE_SETS)))
+	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) $^ -o $@
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "kvell needs Python 3.11 or newer; name one with PYTHON="; exit 1; }

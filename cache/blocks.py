@@ -46,6 +46,10 @@ class BlockAllocator:
         """Whether the prefix tree wants the block's content to stay."""
         return bool(self._kept[block])
 
+    def kept_flags(self) -> bytearray:
+        """A copy of is_kept for all blocks, the null block first."""
+        return bytearray(self._kept)
+
     def free_blocks(self) -> list[int]:
         """All free blocks, for checks: O(num_blocks)."""
         return [*self._freed, *range(self._fresh, self.num_blocks)]

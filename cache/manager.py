@@ -12,6 +12,7 @@ from cache.blocks import NULL_BLOCK, BlockAllocator
 from cache.groups import KVGroup, most_blocks
 from cache.invariants import check_cache
 from cache.node import Node, Path
+from cache.picture import block_states
 from cache.prefix import PrefixTree, first_visible
 
 
@@ -191,6 +192,14 @@ class CacheManager:
     def stats(self) -> tuple[GroupUsage, ...]:
         """Per group, blocks that are used, cached and free."""
         return tuple(GroupUsage(a.num_used, a.num_cached, a.num_free) for a in self._allocators)
+
+    def picture(self, colours: Iterable[tuple[CacheSequence, int]]) -> tuple[bytearray, ...]:
+        """Per group, the state of every block that can be handed out, as `cache.picture` numbers them."""
+        coloured = list(colours)
+        return tuple(
+            block_states(allocator.kept_flags(), ((seq.tables[group], colour) for seq, colour in coloured))[1:]
+            for group, allocator in enumerate(self._allocators)
+        )
 
     def check(self) -> None:
         """Assert every invariant. Slow: for tests."""

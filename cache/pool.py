@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cache.groups import KVGroup
 
+CODES = torch.int8
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
@@ -20,7 +21,8 @@ class KVPool:
     """Per layer one contiguous tensor of keys and one of values, (num_blocks, block_size, Hkv, D).
 
     num_blocks[g] is the size of group g's layers, the null block 0 included. All zeros at first; on a CPU the
-    operating system commits memory only as blocks are written. dtype is any floating type, device any device.
+    operating system commits memory only as blocks are written. dtype is any floating type or int8, device any device.
+    int8 keeps codes, and beside them a scale per token and KV head: a number is code * scale.
     """
 
     def __init__(
@@ -44,6 +46,12 @@ class KVPool:
         shapes = {layer: (num_blocks[g], block_size, num_kv_heads, head_dim) for layer, g in self._group_of.items()}
         self._keys = [lazy_zeros(shapes[layer], dtype, torch.device(device)) for layer in layers]
         self._values = [lazy_zeros(shapes[layer], dtype, torch.device(device)) for layer in layers]
+        self._scales = [self._scale_planes(shapes[layer][:3], device) for layer in layers] if dtype == CODES else []
+
+    @staticmethod
+    def _scale_planes(shape: tuple[int, ...], device: torch.device | str) -> tuple[Tensor, Tensor]:
+        keys, values = (lazy_zeros(shape, torch.float32, torch.device(device)) for _ in range(2))
+        return keys, values
 
     @property
     def block_size(self) -> int:
@@ -62,13 +70,23 @@ class KVPool:
         """(num_blocks, block_size, Hkv, D), the storage itself. Block 0 is the null block and stays zero."""
         return self._values[layer_id]
 
+    def scales(self, layer_id: int) -> tuple[Tensor, Tensor] | None:
+        """Of keys and of values, (num_blocks, block_size, Hkv) float32, where they are int8 codes; else None."""
+        return self._scales[layer_id] if self._scales else None
+
     def write(self, layer_id: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values (T, Hkv, D) at slots (T,), slot = block * block_size + position % block_size.
 
         They are rounded to the pool's dtype. slots are int64, distinct, and never in the null block.
         """
-        for storage, new in ((self._keys[layer_id], keys), (self._values[layer_id], values)):
-            storage.flatten(0, 1).index_copy_(0, slots, new.to(storage.dtype))
+        new = [keys, values]
+        if self._scales:
+            coded = [coded_rows(part) for part in new]
+            new = [codes for codes, _ in coded]
+            for plane, (_, scales) in zip(self._scales[layer_id], coded, strict=True):
+                plane.flatten(0, 1).index_copy_(0, slots, scales)
+        for storage, part in zip((self._keys[layer_id], self._values[layer_id]), new, strict=True):
+            storage.flatten(0, 1).index_copy_(0, slots, part.to(storage.dtype))
 
     def clear(self, group: int, blocks: Iterable[int]) -> None:
         """Zero these blocks in all layers of a group, so that nothing that is not finite stays in them."""
@@ -76,7 +94,7 @@ class KVPool:
         if not len(ids):
             return
         for layer in self._groups[group].layers:
-            for storage in (self._keys[layer], self._values[layer]):
+            for storage in (self._keys[layer], self._values[layer], *(self._scales[layer] if self._scales else ())):
                 storage.index_fill_(0, ids.to(storage.device), 0)
 
     def block_bytes(self, group: int) -> int:
@@ -85,8 +103,23 @@ class KVPool:
 
 
 def bytes_per_token(num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Bytes of keys and values of one token in one layer."""
-    return 2 * num_kv_heads * head_dim * dtype.itemsize
+    """Bytes of keys and values of one token in one layer, with the scales of codes."""
+    scale_bytes = torch.float32.itemsize if dtype == CODES else 0
+    return 2 * num_kv_heads * (head_dim * dtype.itemsize + scale_bytes)
+
+
+def coded_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x (..., D) -> int8 codes (..., D) and scales (...) float32: max |x| / 127, codes to nearest, ties to even.
+
+    A row with something that is no number, or infinite, becomes not a number as a whole. The bits are those of
+    `store_codes` in model/kernels/csrc/ops_rows.h.
+    """
+    wide = x.to(torch.float32)
+    most = wide.abs().amax(-1)
+    finite = most.isfinite()
+    inverse = torch.where(finite & (most > 2.0**-100), 127 / most, 0.0)
+    codes = torch.where(finite[..., None], (wide * inverse[..., None]).round(), 1.0)
+    return codes.to(CODES), torch.where(finite, most / 127, torch.nan)
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

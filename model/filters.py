@@ -1,11 +1,11 @@
-"""From the logits of one row to one token: temperature, top_k, top_p, min_p, and the draw.
+"""From the logits of one row to one token: temperature, top_k, typical_p, top_p, min_p, XTC, and the draw.
 
 V vocabulary (padded to whole tiles), n tokens still in question. Everything here takes a single row and goes the same
 way through the same shapes for it each time, so its neighbours can't change a bit of its result. Knows no seeds.
 
 A token's weight is exp((logit - largest logit) / temperature), in float32; the best token's weight is exactly 1.
-Filters run in the order of the widely used tools: top_k, then top_p over what top_k left, then min_p. Where weights are
-equal (rounded to float32), the lower id is the better one.
+Filters run in the order of the widely used tools, each over what the ones before it left: top_k, typical_p, top_p,
+min_p, XTC. Where weights are equal (rounded to float32), the lower id is the better one.
 """
 
 import math
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from model.ranking import TILE, Ids, Values, candidates
 from model.sampling_params import SamplingParams
+from model.typical import keep_typical
+from model.xtc import exclude_top
 
 TINY = float(np.finfo(np.float32).tiny)  # a lighter token has no chance that 53 random bits could tell from none
 
@@ -56,30 +58,45 @@ def total(weights: Values) -> float:
     return float(tile_sums(weights).astype(np.float64).cumsum()[-1])
 
 
-def choose(weights: Values, params: SamplingParams, uniform: float) -> int:
-    """The id of the token that the number `uniform` in [0, 1) draws. (whole tiles,)
+def choose(weights: Values, params: SamplingParams, uniform: float, *, exclude: bool = False) -> int:
+    """The id of the token that the number `uniform` in [0, 1) draws. exclude: XTC acts this time. (whole tiles,)
 
     Inverse transform sampling: the kept tokens lie side by side in order of their ids, each as wide as its weight; the
     chosen one is where `uniform` of the whole width falls.
     """
-    if params.top_k <= 0 and params.top_p >= 1 and params.min_p <= 0:
+    if not filters(params) and not exclude:
         return _draw_from_tiles(weights, uniform)
     ids = kept_ids(weights, params)
+    if exclude:
+        ids = ids[exclude_top(weights[ids], params.xtc_threshold)]
     return int(ids[_draw(weights[ids], uniform)[0]])
 
 
+def filters(params: SamplingParams) -> bool:
+    """Whether some tokens are to be left out of every draw."""
+    return params.top_k > 0 or params.typical_p < 1 or params.top_p < 1 or params.min_p > 0
+
+
 def kept_ids(weights: Values, params: SamplingParams) -> Ids:
-    """The ids, ascending, that top_k, top_p and min_p leave; one of the three must be on. (whole tiles,) -> (n,)"""
+    """The ids, ascending, that top_k, typical_p, top_p and min_p leave. (whole tiles,) -> (n,)"""
+    ids: Ids | None = None  # all of them
     if params.top_k > 0:
         ids = keep_count(weights, params.top_k)
-        if params.top_p < 1:
-            inside = weights[ids]
-            ids = ids[keep_mass(inside, params.top_p, float(inside.astype(np.float64).cumsum()[-1]))]
-    elif params.top_p < 1:
-        ids = keep_mass(weights, params.top_p, total(weights))
-    else:
-        return np.flatnonzero(weights >= params.min_p)
-    return ids[weights[ids] >= params.min_p]
+    if params.typical_p < 1:
+        ids = _narrow(ids, keep_typical(weights if ids is None else weights[ids], params.typical_p))
+    if params.top_p < 1:
+        inside = weights if ids is None else weights[ids]
+        whole = total(weights) if ids is None else float(inside.astype(np.float64).cumsum()[-1])
+        ids = _narrow(ids, keep_mass(inside, params.top_p, whole))
+    if ids is None:
+        return np.flatnonzero(weights >= max(params.min_p, TINY))
+    inside = weights[ids]
+    return ids[np.flatnonzero(inside >= params.min_p * inside.max())]
+
+
+def _narrow(ids: Ids | None, places: Ids) -> Ids:
+    """The ids at these places; None: of all ids."""
+    return places if ids is None else ids[places]
 
 
 def keep_count(weights: Values, count: int) -> Ids:

@@ -1,11 +1,11 @@
 """A checkpoint -> a Decoder of packed weights for the native kernels, straight from the file's bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from model.building import build_decoder
-from model.checkpoint.load import to_tensor
+from model.checkpoint.load import Progress, Read, to_tensor
 from model.checkpoint.match import check_names
 from model.checkpoint.source import Checkpoint
 from model.decoder import Decoder
@@ -16,12 +16,13 @@ from model.quant.packed import PackedWeight
 
 
 def load_native_model(
-    checkpoint: Checkpoint, team: Team, *, on_progress: Callable[[int, int], None] | None = None
+    checkpoint: Checkpoint, team: Team, *, on_progress: Progress | None = None, read: Read | None = None
 ) -> Decoder:
     """Matrices as they are stored, only interleaved; norms and biases as float32.
 
     on_progress is called with (bytes read, bytes in all). Peak memory: the packed model and the pages of the file that
-    are just being read. Raises CheckpointError where a tensor is missing, left over or of the wrong shape.
+    are just being read. read gives a matrix by name (`model.quant.rounding` rounds them on the way); None: as stored.
+    Raises CheckpointError where a tensor is missing, left over or of the wrong shape.
     """
     config = to_model_config(checkpoint.config)
     wanted = weight_shapes(config)
@@ -37,7 +38,7 @@ def load_native_model(
 
     def matrix(names: Sequence[str]) -> PackedWeight:
         nonlocal done
-        weight = PackedWeight.stacked([checkpoint.stored(name) for name in names], team, arena)
+        weight = PackedWeight.stacked([(read or checkpoint.stored)(name) for name in names], team, arena)
         done += sum(checkpoint.stored_bytes(name) for name in names)
         if on_progress:
             on_progress(done, total)

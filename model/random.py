@@ -23,13 +23,13 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
     return c0, c1, c2, c3
 
 
-def uniform(seed: int, choice: int, position: int) -> float:
+def uniform(seed: int, choice: int, position: int, *, stream: int = 0) -> float:
     """A number in [0, 1) with 53 random bits. The seed is the key; position and choice are the counter.
 
     seed is any integer and counts modulo 2**64, so -1 and 2**64 - 1 are the same seed. choice and position are in
-    [0, 2**64).
+    [0, 2**64). stream 0 and 1 are two independent numbers: the halves of the 128 bits.
     """
     key = seed & LOW64
     counter = (position & LOW32, position >> 32, choice & LOW32, choice >> 32)
-    low, high, _, _ = philox(counter, (key & LOW32, key >> 32))
+    low, high = philox(counter, (key & LOW32, key >> 32))[2 * stream : 2 * stream + 2]
     return ((high << 32 | low) >> 11) * 2.0**-53

@@ -1,7 +1,7 @@
 """From logits to the next token of each sequence, with its log-probability.
 
 R rows (one per sequence that gets a token in this step), V vocabulary. Order: penalties, bias and bans
-(`model.penalties`) -> temperature -> top_k -> top_p -> min_p -> draw (`model.filters`, one row at a time).
+(`model.penalties`) -> mask (`model.masks`) -> temperature -> filters -> draw (`model.filters`, one row at a time).
 What a row gets depends on the row alone, to the bit: what is vectorised over rows is exact in any order (comparisons)
 or elementwise; what rounds runs row by row through the same shapes. Knows no requests and no text.
 
@@ -10,16 +10,19 @@ On a GPU the same code runs: greedy rows stay there, one that draws or wants log
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from model.bans import banned_ids
 from model.batch import Wish
+from model.dry import Repetitions
 from model.few import choose_few
 from model.filters import RowWorkspace, choose
 from model.history import TokenHistory
+from model.masks import Mask, masked
 from model.penalties import LARGEST, Edits, wants_history
 from model.random import uniform
 from model.ranking import best_of_rows, largest
@@ -34,6 +37,8 @@ class SamplingRow:
 
     position   absolute position of the token to be chosen
     output     the ids generated so far; may be the caller's growing list
+    mask       the tokens that may be chosen; also says when stop tokens may come, whatever min_tokens is. None: all.
+               May be an array that its owner changes; which of the two it is doesn't change once `wish` was read
 
     A row may be made anew for each token, or kept, with a new position, for the life of its sequence; kept, it counts
     its prompt only once.
@@ -43,14 +48,17 @@ class SamplingRow:
     position: int
     prompt: Sequence[int]
     output: Sequence[int]
+    mask: Mask | None = field(default=None, repr=False, compare=False)
     _history: TokenHistory | None = field(default=None, init=False, repr=False, compare=False)
+    _repetitions: Repetitions | None = field(default=None, init=False, repr=False, compare=False)
     _wish: Wish | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def wish(self) -> Wish:
         """What must be known of its logits."""
         if self._wish is None:
-            self._wish = wish_of(self.params)
+            wish = wish_of(self.params)
+            self._wish = wish if self.mask is None else replace(wish, whole=True)
         return self._wish
 
     def history(self) -> TokenHistory:
@@ -59,6 +67,13 @@ class SamplingRow:
             self._history = TokenHistory(self.prompt)
         self._history.update(self.output)
         return self._history
+
+    def repetitions(self) -> Repetitions:
+        """What the end of prompt and output repeats, up to date."""
+        if self._repetitions is None:
+            self._repetitions = Repetitions(self.prompt, self.params.dry_sequence_breakers)
+        self._repetitions.update(self.output)
+        return self._repetitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +126,8 @@ class Sampler:
             return []
         logits = logits.float().contiguous()
         work = RowWorkspace(vocab, logits.device)
-        with _edits(rows, vocab).applied(logits):
+        masks = [(number, row.mask) for number, row in enumerate(rows) if row.mask is not None]
+        with _edits(rows, vocab).applied(logits), masked(logits, masks):
             tokens, usable = _choose(logits, rows, work)
         logprobs = _logprobs(logits, rows, tokens, usable, summaries or [None] * num_rows, work)
         return [logprobs.get(row, Sampled(tokens[row], failed=not usable[row])) for row in range(num_rows)]
@@ -132,13 +148,28 @@ def _uniform(row: SamplingRow) -> float:
     return uniform(row.params.seed, row.params.choice, row.position)
 
 
+def _excludes(row: SamplingRow) -> bool:
+    """Whether XTC acts this time: by a random number of its own, so that it doesn't move the draw."""
+    params = row.params
+    if params.xtc_probability <= 0:
+        return False
+    return uniform(params.seed, params.choice, row.position, stream=1) < params.xtc_probability
+
+
 def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
     edits = Edits(vocab)
     for number, row in enumerate(rows):
-        if wants_history(row.params):
-            edits.penalise(number, row.params, row.history())
-        if row.params.logit_bias or row.params.min_tokens:
-            edits.bias(number, row.params, len(row.output))
+        params = row.params
+        if wants_history(params):
+            edits.penalise(number, params, row.history())
+        if params.dry_multiplier:
+            edits.subtract(number, *row.repetitions().penalties(params))
+        if params.logit_bias or params.min_tokens or params.bad_words:
+            edits.bias(
+                number, params.logit_bias, banned_ids(params, row.prompt, row.output, masked=row.mask is not None)
+            )
+        if params.allowed_token_ids:
+            edits.keep_only(number, params.allowed_token_ids)
     return edits
 
 
@@ -160,7 +191,7 @@ def _draw(logits: Tensor, top: float, row: SamplingRow, work: RowWorkspace) -> i
         ids = largest(values, row.params.top_k)
         return int(ids[choose_few(ids.tolist(), values[ids].tolist(), row.params, _uniform(row))])
     work.shift(logits, top)
-    return choose(work.weigh(row.params.temperature), row.params, _uniform(row))
+    return choose(work.weigh(row.params.temperature), row.params, _uniform(row), exclude=_excludes(row))
 
 
 def _logprobs(

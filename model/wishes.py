@@ -32,7 +32,7 @@ def wish_of(params: SamplingParams) -> Wish:
 
 def is_greedy(params: SamplingParams) -> bool:
     """Whether only the best token can be chosen, so that no weights are needed."""
-    return params.temperature == 0 or params.top_k == 1 or params.top_p <= 0
+    return params.temperature == 0 or params.top_k == 1 or (params.top_p <= 0 and params.typical_p >= 1)
 
 
 def chooses_among_few(params: SamplingParams) -> bool:

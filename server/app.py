@@ -22,22 +22,34 @@ from starlette.types import ASGIApp
 from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
 from server.api import (
+    anthropic,
     capabilities,
     chat,
     completions,
     health,
+    live,
     models,
+    page,
     render,
     requests,
+    responses,
     tokenize,
-    unsupported,
 )
+from server.api.described import ANSWERS
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
 from server.api.middleware import RequestLog
-from server.api.schema import describe_bodies
+from server.api.schema import describe_types
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
-from server.api.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.api.types import (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 from server.config import ServerConfig
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
@@ -78,13 +90,27 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     """What /v1/models tells of the files."""
     stored: dict[str, int] = {}
     for name in checkpoint.tensor_names:
-        kind = checkpoint.stored(name).type
+        kind = checkpoint.stored_type(name)
         stored[kind] = stored.get(kind, 0) + checkpoint.stored_bytes(name)
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
-BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-ROOMS = (chat, completions, health, models, tokenize, render, requests, capabilities, unsupported)  # first match wins
+ABOUT = "OpenAI's paths and JSON, and Anthropic's Messages. A field works or is refused by name with a 400."
+BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+ROOMS = (
+    chat,
+    completions,
+    responses,
+    anthropic,
+    health,
+    live,
+    models,
+    page,
+    tokenize,
+    render,
+    requests,
+    capabilities,
+)
 
 
 def create_app(
@@ -97,7 +123,7 @@ def create_app(
     routes = FastAPI(title="kvell", version=_version(), redoc_url=None, redirect_slashes=False)
     for room in ROOMS:
         routes.include_router(room.router(serving))
-    describe_bodies(routes, BODIES)
+    describe_types(routes, (*BODIES, *ANSWERS), ABOUT)
     install_handlers(routes)
     # outermost, so that the answers to our own faults have an id and a line, too
     app: ASGIApp = routes

@@ -14,6 +14,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Backend = Literal["auto", "native", "torch"]
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 KVDtype = Literal["auto", "bfloat16", "float32", "int8", "float64"]
+Quantize = Literal["none", "int8", "int4"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -38,6 +39,7 @@ class EngineConfig:
     target_inter_token_ms: int = 100
     prefix_cache: bool = True
     threads: int | None = None
+    quantize: Quantize = "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal, get_args
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -35,6 +37,7 @@ SECONDS = (
 # fmt: on
 STEP_TOKENS = tuple(float(2**power) for power in range(14))
 WINDOW_SECONDS = 10.0
+RECENT = 32  # first tokens, for the live view's median
 
 
 @dataclass(slots=True, eq=False)  # registries keep collectors by identity
@@ -54,15 +57,21 @@ class _Rates(Collector):
             self.window.popleft()
 
     def collect(self) -> Iterator[Metric]:
-        self._forget()
         family = GaugeMetricFamily(
             "kvell_tokens_per_second",
             f"Tokens computed per second, averaged over the last {WINDOW_SECONDS:.0f} s.",
             labels=["phase"],
         )
-        family.add_metric(["prompt"], sum(entry[1] for entry in self.window) / WINDOW_SECONDS)
-        family.add_metric(["decode"], sum(entry[2] for entry in self.window) / WINDOW_SECONDS)
+        prompt, decode = self.per_second()
+        family.add_metric(["prompt"], prompt)
+        family.add_metric(["decode"], decode)
         yield family
+
+    def per_second(self) -> tuple[float, float]:
+        """Prompt and decode tokens."""
+        self._forget()
+        prompt, decode = (sum(entry[i] for entry in self.window) for i in (1, 2))
+        return prompt / WINDOW_SECONDS, decode / WINDOW_SECONDS
 
 
 class Metrics:
@@ -71,6 +80,8 @@ class Metrics:
     def __init__(self, *, version: str = "0", clock: Callable[[], float] = time.monotonic) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        self._latest: StepStats | None = None
+        self._recent_first: deque[float] = deque(maxlen=RECENT)
         ProcessCollector(registry=self.registry)
         self._rates = _Rates(clock, deque())
         self.registry.register(self._rates)
@@ -124,7 +135,7 @@ class Metrics:
         self._backend = self._gauge(
             "backend_info",
             "Always 1; the labels say what computes, and why not something faster.",
-            *("backend", "kernels", "device", "dtype", "kv_cache_dtype", "note"),
+            *("backend", "kernels", "device", "dtype", "kv_cache_dtype", "note", "quantization"),
         )
         self._clear_cache()
 
@@ -137,7 +148,7 @@ class Metrics:
         if restarted:
             self._restarts.inc()
         self._backend.clear()
-        labels = info.backend, info.kernels, info.device, info.dtype, info.kv_cache_dtype, info.note
+        labels = info.backend, info.kernels, info.device, info.dtype, info.kv_cache_dtype, info.note, info.quantization
         self._backend.labels(*labels).set(1)
 
     def engine_responsive(self, responsive: bool) -> None:
@@ -147,6 +158,7 @@ class Metrics:
     def engine_lost(self) -> None:
         """The engine is gone, and with it everything it held."""
         self._up.set(0)
+        self._latest = None
         self._running.set(0)
         self._waiting.set(0)
         self._clear_cache()
@@ -159,6 +171,7 @@ class Metrics:
 
     def step(self, stats: StepStats) -> None:
         """A step ended, or a cancel changed how things stand (then without tokens)."""
+        self._latest = stats
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._preemptions.inc(stats.preemptions)
@@ -194,6 +207,7 @@ class Metrics:
     def first_token(self, seconds: float) -> None:
         """A request's first token is there, so long after the request arrived."""
         self._first.observe(seconds)
+        self._recent_first.append(seconds)
 
     def next_tokens(self, count: int, seconds: float) -> None:
         """`count` further tokens of one answer came `seconds` after the ones before: that many gaps of equal length."""
@@ -225,6 +239,18 @@ class Metrics:
     def rejected(self, code: str | None) -> None:
         """A request was refused before any work, with this error code; codes of no own bucket count as "invalid"."""
         self._rejections.labels(code if code in get_args(Rejection) else "invalid").inc()
+
+    def live(self) -> dict[str, object]:
+        """What the live view shows, as JSON goes: how things stand, and averages over the last seconds."""
+        prompt, decode = self._rates.per_second()
+        stats = self._latest
+        return {
+            "running": stats.running if stats else 0,
+            "waiting": stats.waiting if stats else 0,
+            "tokens_per_second": {"prompt": prompt, "decode": decode},
+            "time_to_first_token_seconds": median(self._recent_first) if self._recent_first else None,
+            "groups": [msgspec.structs.asdict(group) for group in stats.groups] if stats else [],
+        }
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The body and content type for a scrape with this Accept header."""

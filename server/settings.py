@@ -137,7 +137,6 @@ def parse_bytes(text: str) -> int:
 
 
 SIZES = "1MiB to 1024TiB, in bytes or with kB, MB, GB, KiB, MiB, GiB"
-NOT_YET = "not in this version"
 
 
 def _server(name: str, field: str, parse: Parser, allowed: str, default: str, help: str) -> Setting:
@@ -174,7 +173,14 @@ SETTINGS: tuple[Setting, ...] = (
         "auto",
         "type to compute in; float64 is slow and for exact comparisons",
     ),
-    _engine("quantize", None, _one_of("none"), f"none ({NOT_YET})", "none", "re-quantize the weights while loading"),
+    _engine(
+        "quantize",
+        "quantize",
+        _one_of("none", "int8", "int4"),
+        "none, int8, int4",
+        "none",
+        "round full-precision weights while loading; int4 keeps embedding and head in int8",
+    ),
     _limit("threads", 1, 1024, "one per core", "threads of the engine"),
     _limit("max-model-len", 1, 100_000_000, "the model's own", "longest prompt and answer, in tokens"),
     _limit("max-num-seqs", 1, 4096, "64", "sequences that run at once"),
@@ -185,10 +191,10 @@ SETTINGS: tuple[Setting, ...] = (
     _engine(
         "kv-cache-dtype",
         "kv_cache_dtype",
-        _one_of("auto", "bfloat16", "float32", "float64"),
-        f"auto, bfloat16, float32, float64 (int8: {NOT_YET})",
+        _one_of("auto", "bfloat16", "float32", "float64", "int8"),
+        "auto, bfloat16, float32, float64, int8",
         "auto",
-        "type of cached keys and values",
+        "type of cached keys and values; int8: codes with a scale per token and head, in half of bfloat16's memory",
     ),
     _engine("prefix-cache", "prefix_cache", _switch, "on, off", "on", "reuse the KV of equal prompt beginnings"),
     _server(

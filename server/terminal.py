@@ -26,7 +26,10 @@ def loading_bar(console: Console) -> Iterator[Callable[[Loading], None]]:
 def announce(console: Console, info: Ready, *, url: str, model_id: str, chats: bool, needs_key: bool) -> None:
     """The server is ready: where, what, how big, and a line to paste."""
     kernels = f"native {info.kernels}" if info.backend == "native" else info.backend
-    engine = f"{info.device}, {kernels}, {info.dtype}, {info.threads} threads, loaded in {info.load_seconds:.1f} s"
+    weights = "" if info.quantization == "none" else f"{info.quantization} weights, "
+    engine = (
+        f"{weights}{info.device}, {kernels}, {info.dtype}, {info.threads} threads, {info.load_seconds:.1f} s to load"
+    )
     cache = f"{info.cache_tokens} tokens, {info.cache_bytes / MIB:.0f} MiB ({info.kv_cache_dtype})"
     lines = [
         "kvell is ready",

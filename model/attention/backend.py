@@ -30,6 +30,10 @@ class KVStore(Protocol):
         """(num_blocks, block_size, Hkv, D), the storage itself. Block 0 is the null block and stays zero."""
         ...
 
+    def scales(self, layer_id: int) -> tuple[Tensor, Tensor] | None:
+        """Of keys and of values, (num_blocks, block_size, Hkv) float32, where they are int8 codes; else None."""
+        ...
+
     def write(self, layer_id: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values (T, Hkv, D) at slots (T,), slot = block * block_size + position % block_size."""
         ...

@@ -1,7 +1,7 @@
 """Attention over the paged cache with the native kernels: the same bits for a query in any company, in any chunk.
 
-T tokens, H query heads, Hkv KV heads, D head size. float32 queries; the cache may be float32 or bfloat16. Reads block
-tables, so its batches need no masks (`Packer.padded`).
+T tokens, H query heads, Hkv KV heads, D head size. float32 queries; the cache may be float32, bfloat16 or int8.
+Reads block tables, so its batches need no masks (`Packer.padded`).
 """
 
 import torch
@@ -38,7 +38,7 @@ class NativeAttention:
         """queries (T, H, D), keys and values (T, Hkv, D) -> (T, H, D). The step's own keys are written first."""
         kind = kv.group_of(layer_id), window
         view = batch.views[kind]
-        cache = CacheLayer(kv.keys(layer_id), kv.values(layer_id))
+        cache = CacheLayer(kv.keys(layer_id), kv.values(layer_id), kv.scales(layer_id))
         store(self._team, _whole_rows(keys), _whole_rows(values), view.slots, cache)
         out = torch.empty(queries.shape)
         plan = self._plan(kind, view, HeadShape(queries.shape[1], keys.shape[1], keys.shape[2]))

@@ -32,22 +32,26 @@ class TorchAttention:
         """queries (T, H, D), keys and values (T, Hkv, D) -> (T, H, D). The step's own keys are written first."""
         view = batch.views[kv.group_of(layer_id), window]
         kv.write(layer_id, view.slots, keys, values)
-        pool = kv.keys(layer_id), kv.values(layer_id)
-        seen = [_attend_piece(queries, *pool, piece, scale=scale) for piece in view.pieces]
+        scales = kv.scales(layer_id) or (None, None)
+        pools = (kv.keys(layer_id), scales[0]), (kv.values(layer_id), scales[1])
+        seen = [_attend_piece(queries, *pools, piece, scale=scale) for piece in view.pieces]
         return seen[0] if len(seen) == 1 else torch.cat(seen)
 
 
-def _attend_piece(queries: Tensor, keys: Tensor, values: Tensor, piece: Piece, *, scale: float) -> Tensor:
+Pool = tuple[Tensor, Tensor | None]  # numbers, or codes and their scales
+
+
+def _attend_piece(queries: Tensor, keys: Pool, values: Pool, piece: Piece, *, scale: float) -> Tensor:
     """The queries of one piece (out of all T) over its blocks of the pool -> (B * n, H, D).
 
     All query heads of a KV head are rows of one product with it (that is what GQA is for): nothing is repeated.
     """
     num_chunks, num_tokens, _ = piece.mask.shape
     _, num_heads, head_dim = queries.shape
-    num_kv_heads = keys.shape[2]
+    num_kv_heads = keys[0].shape[2]
     q = queries[piece.first : piece.first + num_chunks * num_tokens]
     q = q.view(num_chunks, num_tokens, num_kv_heads, num_heads // num_kv_heads, head_dim).permute(0, 2, 3, 1, 4)
-    k, v = (_gather(pool, piece.blocks, q.dtype) for pool in (keys, values))
+    k, v = (_gather(*pool, piece.blocks, q.dtype) for pool in (keys, values))
     if num_tokens == 1:
         out = scaled_dot_product_attention(q.flatten(2, 3), k, v, attn_mask=piece.mask[:, None], scale=scale)
         return out.reshape(num_chunks, num_heads, head_dim)
@@ -61,6 +65,9 @@ def _attend_piece(queries: Tensor, keys: Tensor, values: Tensor, piece: Piece, *
     return out.flatten(0, 1).transpose(0, 1)
 
 
-def _gather(pool: Tensor, blocks: Tensor, dtype: torch.dtype) -> Tensor:
-    """pool (num_blocks, block_size, Hkv, D), blocks (B, S) -> (B, Hkv, N, D) in dtype. Copies."""
-    return pool[blocks].flatten(1, 2).to(dtype).transpose(1, 2)
+def _gather(pool: Tensor, scales: Tensor | None, blocks: Tensor, dtype: torch.dtype) -> Tensor:
+    """pool (num_blocks, block_size, Hkv, D), scales without D, blocks (B, S) -> (B, Hkv, N, D) in dtype. Copies."""
+    numbers = pool[blocks].flatten(1, 2).to(dtype)
+    if scales is not None:
+        numbers *= scales[blocks].flatten(1, 2).to(dtype)[..., None]
+    return numbers.transpose(1, 2)

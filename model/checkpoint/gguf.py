@@ -66,6 +66,9 @@ class GGUFCheckpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
+    def stored_type(self, name: str) -> str:
+        return self._tensors[name].type
+
     def stored_bytes(self, name: str) -> int:
         return self._tensors[name].length
 

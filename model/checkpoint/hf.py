@@ -70,6 +70,9 @@ class HFCheckpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._where[name].tensors[name].shape
 
+    def stored_type(self, name: str) -> str:
+        return self._where[name].tensors[name].type
+
     def stored_bytes(self, name: str) -> int:
         return self._where[name].tensors[name].length
 

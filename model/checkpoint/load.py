@@ -14,6 +14,7 @@ _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 _SLAB_VALUES = 1 << 17  # half a megabyte of float32: stays in cache
 
 Progress = Callable[[int, int], None]
+Read = Callable[[str], Stored]
 
 
 def load_weights(
@@ -24,12 +25,14 @@ def load_weights(
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
     on_progress: Progress | None = None,
+    read: Read | None = None,
 ) -> dict[str, Tensor]:
     """The wanted tensors by name, as `dtype` on `device`. Peak memory is the result plus one tensor.
 
     wanted       name -> shape; the checkpoint must hold exactly these, or CheckpointError says what not
     ignore       regular expressions of stored names to leave alone
     on_progress  called with (bytes read, bytes in all), as stored, after each tensor
+    read         gives a tensor by name; None: as it is stored
     """
     check_names(checkpoint, wanted, ignore=ignore)
     order = [name for name in checkpoint.tensor_names if name in wanted]  # in file order: one pass over the disk
@@ -37,7 +40,7 @@ def load_weights(
     weights: dict[str, Tensor] = {}
     done = 0
     for name in order:
-        weights[name] = to_tensor(checkpoint.stored(name), dtype=dtype, device=device)
+        weights[name] = to_tensor((read or checkpoint.stored)(name), dtype=dtype, device=device)
         done += checkpoint.stored_bytes(name)
         if on_progress:
             on_progress(done, total)

@@ -70,6 +70,10 @@ class Checkpoint(Protocol):
         """Shape of a tensor without reading it."""
         ...
 
+    def stored_type(self, name: str) -> str:
+        """What a tensor is stored as, as `model.checkpoint.stored` spells it."""
+        ...
+
     def stored_bytes(self, name: str) -> int:
         """How many bytes a tensor takes in the file."""
         ...

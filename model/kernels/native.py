@@ -10,7 +10,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("_native.so")
-ABI = 1
+ABI = 2
 ISA_NAMES = ("plain", "avx2", "avx512", "neon")
 # Run only when asked for: nobody has run these kernels on such a machine yet.
 UNPROVEN = ("avx512",)
@@ -49,7 +49,7 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "kvell_team_destroy": (None, (c_void_p,)),
     "kvell_team_threads": (c_int32, (c_void_p,)),
     "kvell_team_isa": (c_int32, (c_void_p,)),
-    "kvell_selftest": (c_int32, (c_void_p,)),
+    "kvell_selftest": (c_char_p, (c_void_p,)),
     "kvell_matrix_bytes": (c_int64, (_M,)),
     "kvell_pack_codes": (None, (c_void_p, _M, c_int32, c_int32, c_void_p, c_void_p, c_void_p)),
     "kvell_pack_values": (None, (c_void_p, _M, c_int32, c_int32, c_void_p)),
@@ -75,6 +75,8 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     ),
     "kvell_add_bias": (None, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
     "kvell_finite_rows": (c_int64, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
+    "kvell_head_scratch_bytes": (c_int64, (c_void_p, c_void_p)),
+    "kvell_head_rows": (None, (c_void_p, c_void_p)),
     "kvell_program_create": (c_void_p, (c_void_p, c_void_p, c_char_p, c_int64)),
     "kvell_program_destroy": (None, (c_void_p,)),
     "kvell_program_run": (c_int32, (c_void_p, c_void_p)),
@@ -103,12 +105,16 @@ def choose_isa(library: ctypes.CDLL, asked: str | None = None) -> str:
 
     Raises NativeUnavailable when the one that was asked for is not to be had.
     """
-    there = [name for isa, name in enumerate(ISA_NAMES) if library.kvell_has_isa(isa)]
+    there = _isas_of(library)
     if asked is None:
         return [name for name in there if name not in UNPROVEN][-1]
     if asked not in there:
         raise NativeUnavailable(f"instruction set {asked!r} is not to be had here, only {', '.join(there)}")
     return asked
+
+
+def _isas_of(library: ctypes.CDLL) -> list[str]:
+    return [name for isa, name in enumerate(ISA_NAMES) if library.kvell_has_isa(isa)]
 
 
 class Team:
@@ -129,9 +135,10 @@ class Team:
         self._finalizer = weakref.finalize(self, self.library.kvell_team_destroy, handle)
 
     @property
-    def sound(self) -> bool:
-        """Do its kernels give plain C's bits on this machine? Takes some milliseconds."""
-        return bool(self.library.kvell_selftest(self.handle))
+    def differing(self) -> str:
+        """The first of its kernels that gives other bits than plain C on this machine; empty when none does."""
+        name: bytes = self.library.kvell_selftest(self.handle)
+        return name.decode()
 
     def close(self) -> None:
         """Ends the threads. Nothing may run on the team afterwards."""
@@ -141,11 +148,19 @@ class Team:
 def proven_team(threads: int, *, isa: str | None = None) -> tuple[Team, str]:
     """A team whose kernels have just been compared with plain C, and a line to log when that made it fall back.
 
-    The line is empty when all is well. Raises NativeUnavailable as `Team` does.
+    Falls back to the next best instruction set here, plain C at last. The line is empty when all is well. Raises
+    NativeUnavailable as `Team` does.
     """
-    team = Team(threads, isa=isa)
-    if team.isa == "plain" or team.sound:
+    team, failed = Team(threads, isa=isa), []
+    while team.isa != "plain" and (kernel := team.differing):
+        failed.append(f"{team.isa} ({kernel})")
+        team.close()
+        team = Team(threads, isa=_next_best(team))
+    if not failed:
         return team, ""
-    failed = team.isa
-    team.close()
-    return Team(threads, isa="plain"), f"the {failed} kernels differ from plain C on this machine; using plain C"
+    return team, f"kernels that differ from plain C on this machine: {', '.join(failed)}; using {team.isa}"
+
+
+def _next_best(team: Team) -> str:
+    there = _isas_of(team.library)
+    return [name for name in there[: there.index(team.isa)] if name not in UNPROVEN][-1]

@@ -61,7 +61,7 @@ class Lowered:
 
 
 def lower(sections: Sequence[Section], kv: KVStore, config: ModelConfig, *, max_tokens: int, max_len: int) -> Lowered:
-    """max_tokens: T at most; max_len: positions at most. The last operation's output is the logits."""
+    """max_tokens: T at most; max_len: positions at most. The last operation is the head."""
     return _Lowering(sections, kv, config, max_tokens, max_len).lowered()
 
 
@@ -164,7 +164,8 @@ class _Lowering:
         keys, values = self._kv.keys(layer_id), self._kv.values(layer_id)
         kind = self._kv.group_of(layer_id), self._config.window(layer_id)
         fields = {"index": self._kinds.index(kind), "stored": STORED[keys.dtype]}
-        return fields, [keys.data_ptr(), values.data_ptr()]
+        scales = self._kv.scales(layer_id) or ()
+        return fields, [tensor.data_ptr() for tensor in (keys, values, *scales)]
 
     def take(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Take)
@@ -172,7 +173,9 @@ class _Lowering:
 
     def matmul(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Matmul)
-        return records.MATMUL, *self._matrices(op.action.weight)
+        assert op.out is not None
+        opcode = records.HEAD if op.out.buffer is self._logits else records.MATMUL
+        return opcode, *self._matrices(op.action.weight)
 
     def scale(self, op: Recorded) -> "Fields":
         assert isinstance(op.action, Scale)

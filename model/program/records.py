@@ -2,7 +2,7 @@
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
-VERSION = 1
+VERSION = 2
 (
     TAKE,
     SCALE,
@@ -18,10 +18,11 @@ VERSION = 1
     CHECK,
     MATMUL,
     ATTEND,
-) = range(14)  # kvell_opcode
+    HEAD,
+) = range(15)  # kvell_opcode
 ROWS = {"tokens": 0, "wanted": 1}  # kvell_rows
 DONE, NOT_FINITE, BAD_STEP, NO_MEMORY = range(4)  # kvell_outcome
-LOGITS = -1  # offset of the buffer that is not in the arena
+LOGITS = -1  # offset of what the head writes, which is not in the arena
 
 
 class BufferRecord(Structure):
@@ -99,5 +100,8 @@ class StepRecord(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("num_chunks", "num_tokens", "num_tables")),
-        *((name, c_void_p) for name in ("chunks", "tokens", "first_blocks", "tables", "logits", "seconds")),
+        *((name, c_void_p) for name in ("chunks", "tokens", "first_blocks", "tables", "logits")),
+        *((name, c_void_p) for name in ("counts", "ids", "best", "log_sums")),
+        ("most_best", c_int64),
+        ("seconds", c_void_p),
     )

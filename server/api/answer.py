@@ -35,7 +35,7 @@ class Answer:
     ) -> None:
         self.job = job
         self.submission = submission
-        stops = StopMatcher(job.stops)  # its tables are built once, and shared by the copies
+        stops = StopMatcher(job.stops, include=job.include_stop)  # its tables are built once, and shared by the copies
         self.choices = [Choice(request, tokenizer, copy(stops)) for request in job.requests]
         self._index = {request.id: index for index, request in enumerate(job.requests)}
         self._metrics = metrics
@@ -44,6 +44,7 @@ class Answer:
         self._clock = clock
         self._latest: dict[int, float] = {}  # when each choice last got a token
         self._cached: dict[int, int] = {}  # cached tokens of each prompt that was computed
+        self._begun: set[int] = set()  # choices that have a token or ended without one
         self._undelivered = 0
 
     @property
@@ -65,28 +66,34 @@ class Answer:
         added = choice.num_tokens - before
         self._undelivered += added
         self._metrics.discarded(len(event.tokens) - added)
+        self._note_prompt(index, event)
         if added:
-            self._observe(index, event, added)
+            self._observe(index, added)
         if delta.finish is not None:
             self._metrics.choice_finished(delta.finish)
             if event.finish is None:
                 self.submission.cancel(event.request_id)
         return delta
 
-    def _observe(self, index: int, event: TokenEvent, added: int) -> None:
-        metrics, now = self._metrics, self._clock()
-        if index in self._latest:
-            metrics.next_tokens(added, now - self._latest[index])
-        else:
-            metrics.admitted(event.queue_seconds)
-        if not self._latest:
-            metrics.first_token(now - self._arrived)
-        self._latest[index] = now
+    def _note_prompt(self, index: int, event: TokenEvent) -> None:
+        """A choice's first token, or its end without any, says what became of its prompt."""
+        if index in self._begun or not (event.tokens or event.finish):
+            return
+        self._begun.add(index)
+        self._metrics.admitted(event.queue_seconds)
         prompt_id = index // self.job.choices_per_prompt
         if prompt_id not in self._cached:
             self._cached[prompt_id] = event.cached_tokens
             num_tokens = len(self.job.requests[index].prompt)
-            metrics.prompt_answered(prompt_tokens=num_tokens, cached_tokens=event.cached_tokens)
+            self._metrics.prompt_answered(prompt_tokens=num_tokens, cached_tokens=event.cached_tokens)
+
+    def _observe(self, index: int, added: int) -> None:
+        now = self._clock()
+        if index in self._latest:
+            self._metrics.next_tokens(added, now - self._latest[index])
+        if not self._latest:
+            self._metrics.first_token(now - self._arrived)
+        self._latest[index] = now
 
     def deliver(self) -> None:
         """What was taken goes to the user now."""

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from server.api.body import MAX_BODY_BYTES
 from server.api.defaults import default_of
+from server.api.described import Capabilities
 from server.api.errors import json_response
-from server.api.schema import COMPONENTS
+from server.api.schema import COMPONENTS, describe
 from server.api.serving import SamplingDefaults, Serving
 from server.api.types import UNSERVED
 from server.api.unsupported import FAMILIES
@@ -19,6 +20,7 @@ from server.api.wording import Fields
 
 Schema = dict[str, Any]
 
+PUT_APART = ("title", "default", "discriminator", "anyOf", "oneOf", "items")
 HARMLESS = {wire.__name__: values for wire, values in UNSERVED.items()}
 
 
@@ -58,10 +60,11 @@ def _plain(described: Schema, schemas: Schema, model: SamplingDefaults) -> Schem
         if "properties" in schemas[wire]:
             return {"type": "object", "fields": fields_of(wire, schemas, model)}
         return _plain(schemas[wire], schemas, model)
-    kept = {key: value for key, value in described.items() if key not in ("title", "default", "anyOf", "items")}
+    kept = {key: value for key, value in described.items() if key not in PUT_APART}
     if "items" in described:
         kept["items"] = _plain(described["items"], schemas, model)
-    forms = [_plain(form, schemas, model) for form in described.get("anyOf", ()) if form != {"type": "null"}]
+    either = [*described.get("anyOf", ()), *described.get("oneOf", ())]
+    forms = [_plain(form, schemas, model) for form in either if form != {"type": "null"}]
     return kept | (forms[0] if len(forms) == 1 else {"anyOf": forms} if forms else {})
 
 
@@ -69,7 +72,7 @@ def router(serving: Serving) -> APIRouter:
     """The route."""
     routes = APIRouter()
 
-    @routes.get("/v1/capabilities", response_model=None)
+    @routes.get("/v1/capabilities", response_model=None, openapi_extra=describe(Capabilities))
     async def capabilities(request: Request) -> Response:
         """What this server takes, and what it promises."""
         limits, info = serving.limits(), serving.service.info

@@ -1,6 +1,7 @@
 """POST /v1/chat/completions: messages under the model's chat template. The wording of OpenAI's chat completions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -8,25 +9,34 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.described import ChatAnswer, ChatChunk
+from server.api.examples import CHAT
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import chat_logprobs
 from server.api.messages import render
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import ChatBody
-from server.api.wording import Fields
+from server.api.wording import Fields, face_of
 from server.engine.errors import InvalidValue
 from server.metrics import Endpoint
 
 
 def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     """From the bytes of the body to the job. Raises RequestError."""
-    body = parse(parse_object(raw), ChatBody)
+    return prepare_chat(job_id, parse_object(raw), model, limits)
+
+
+def prepare_chat(job_id: str, fields: dict[str, Any], model: ServedModel, limits: Limits) -> Job:
+    """From the fields of a chat request, as JSON has them, to the job. Other APIs' requests come here translated."""
+    body = parse(fields, ChatBody)
     model.check_name(body.model)
     if body.max_tokens is not None and body.max_completion_tokens is not None:
         raise InvalidValue("max_tokens is the old name of max_completion_tokens; give one of both", param="max_tokens")
+    if body.max_tokens == 0:
+        raise InvalidValue("max_tokens is 0, so nothing would come back; use 1 and more", param="max_tokens")
     wanted = Wanted(
         prompts=(render(body.messages, model),),
         param="messages",
@@ -43,6 +53,9 @@ def _num_logprobs(body: ChatBody) -> int | None:
     if body.top_logprobs is not None:
         raise InvalidValue("top_logprobs is only allowed when logprobs is true", param="top_logprobs")
     return None
+
+
+DESCRIBED = describe(ChatAnswer, body=ChatBody, chunk=ChatChunk, faults=GENERATING, examples=CHAT)
 
 
 class ChatWording:
@@ -76,11 +89,11 @@ class ChatWording:
 
 def router(serving: Serving) -> APIRouter:
     """The route."""
-    routes, wording = APIRouter(), ChatWording(serving.model.tokenizer)
+    routes, face = APIRouter(), face_of(ChatWording(serving.model.tokenizer), serving.model.id)
 
-    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=takes(ChatBody))
+    @routes.post("/v1/chat/completions", response_model=None, openapi_extra=DESCRIBED)
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation. With stream: true, server-sent events."""
-        return await generate(request, serving, prepare, wording)
+        return await generate(request, serving, prepare, face)
 
     return routes

@@ -9,7 +9,7 @@ from typing import Literal
 
 from model.tokenizer.base import Tokenizer
 from server.engine.detokenizer import Detokenizer
-from server.engine.errors import GenerationFailed
+from server.engine.errors import GenerationFailed, InvalidValue
 from server.engine.request import Request, TokenEvent, TokenLogprob
 from server.engine.stops import StopMatcher
 
@@ -54,6 +54,7 @@ class Choice:
         self.num_tokens = 0
         self.finish: Ending | None = None
         self.first_event: TokenEvent | None = None
+        self._constraint = request.constraint
         self._min_tokens = request.params.min_tokens
         self._detokenizer = Detokenizer(tokenizer, request.prompt)
         self._stops = stops
@@ -61,8 +62,18 @@ class Choice:
         self._written = 0  # characters that the detokenizer gave
         self._emitted = 0  # of these, the ones that are out
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._stops.matched
+
     def push(self, event: TokenEvent) -> Delta:
-        """What `event` adds. Raises GenerationFailed when the engine could not go on with this sequence."""
+        """What `event` adds. Raises GenerationFailed when the engine could not go on with this sequence.
+
+        Or InvalidValue, when it could not begin: the constraint does not fit the model's vocabulary.
+        """
+        if event.refused and self._constraint is not None:
+            raise InvalidValue(f"{self._constraint.param}: {event.error}", param=self._constraint.param)
         if event.finish in ("error", "cancelled"):
             raise GenerationFailed(event.error or "the engine failed on this request")
         assert self.finish is None, f"{event.request_id} went on after it had ended"

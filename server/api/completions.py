@@ -8,14 +8,16 @@ from starlette.responses import Response
 from model.tokenizer.base import Tokenizer
 from server.api.body import parse_object
 from server.api.choices import Ending, ScoredToken
+from server.api.described import CompletionAnswer, CompletionChunk
+from server.api.examples import COMPLETIONS
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import completion_logprobs
-from server.api.schema import takes
+from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.types import CompletionBody, Prompt
-from server.api.wording import Fields
+from server.api.wording import Fields, face_of
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, UnsupportedValue
 from server.metrics import Endpoint
@@ -31,11 +33,13 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
         raise UnsupportedValue(
             "logprobs of an echoed prompt are not served by kvell; leave one of both out", param="echo"
         )
+    if body.max_tokens == 0 and not body.echo:
+        raise InvalidValue("max_tokens is 0, so nothing would come back; only with echo it may be", param="max_tokens")
     prompts = tuple(_ids(prompt, model) for prompt in body.prompt)
     wanted = Wanted(
         prompts=prompts,
         param="prompt",
-        max_tokens=body.max_tokens or DEFAULT_MAX_TOKENS,
+        max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
         cut=body.max_tokens is None,
         num_logprobs=body.logprobs,
         echoes=tuple(_text(prompt, model) for prompt in body.prompt) if body.echo else (),
@@ -55,6 +59,11 @@ def _ids(prompt: Prompt, model: ServedModel) -> tuple[int, ...]:
 
 def _text(prompt: Prompt, model: ServedModel) -> str:
     return prompt if isinstance(prompt, str) else decode(model.tokenizer, prompt)
+
+
+DESCRIBED = describe(
+    CompletionAnswer, body=CompletionBody, chunk=CompletionChunk, faults=GENERATING, examples=COMPLETIONS
+)
 
 
 class CompletionWording:
@@ -83,11 +92,11 @@ class CompletionWording:
 
 def router(serving: Serving) -> APIRouter:
     """The route."""
-    routes, wording = APIRouter(), CompletionWording(serving.model.tokenizer)
+    routes, face = APIRouter(), face_of(CompletionWording(serving.model.tokenizer), serving.model.id)
 
-    @routes.post("/v1/completions", response_model=None, openapi_extra=takes(CompletionBody))
+    @routes.post("/v1/completions", response_model=None, openapi_extra=DESCRIBED)
     async def completions(request: Request) -> Response:
         """Go on with a text. With stream: true, server-sent events."""
-        return await generate(request, serving, prepare, wording)
+        return await generate(request, serving, prepare, face)
 
     return routes

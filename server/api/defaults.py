@@ -11,9 +11,16 @@ from server.api.serving import SamplingDefaults
 FIXED: dict[str, object] = {
     "add_generation_prompt": True,
     "add_special_tokens": True,
+    "bad_words": [],
+    "dry_allowed_length": 2,
+    "dry_base": 1.75,
+    "dry_multiplier": 0.0,
+    "dry_penalty_last_n": -1,
+    "dry_sequence_breakers": ["\n", ":", '"', "*"],
     "echo": False,
     "frequency_penalty": 0.0,
     "ignore_eos": False,
+    "include_stop_str_in_output": False,
     "include_obfuscation": False,
     "include_usage": False,
     "logit_bias": {},
@@ -23,7 +30,10 @@ FIXED: dict[str, object] = {
     "stop": [],
     "stop_token_ids": [],
     "stream": False,
+    "typical_p": 1.0,
     "with_pieces": False,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
 }
 BY_TYPE: dict[str, dict[str, object]] = {"CompletionBody": {"max_tokens": 16}, "ChatBody": {"logprobs": False}}
 

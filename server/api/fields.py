@@ -12,10 +12,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from server.api.types import UNSERVED, Message, Wire
+from server.api.types import UNSERVED, ChatBody, Message, TokenizeBody, Wire
+from server.api.types.tagged import MARK
 from server.engine.errors import InvalidValue, RequestError, UnknownField, UnsupportedValue
 
 Body = TypeVar("Body", bound=Wire)
+
+WITH_CHAT_MESSAGES = (ChatBody, TokenizeBody)
 
 _shorten = Repr()
 _shorten.maxlevel, _shorten.maxstring, _shorten.maxother, _shorten.maxlong = 2, 80, 80, 40
@@ -25,7 +28,7 @@ def parse(fields: dict[str, Any], wire: type[Body]) -> Body:
     """`fields` as `wire`. Raises UnknownField, UnsupportedValue or InvalidValue for the first thing that is wrong."""
     served = _served_only(fields, wire, "")
     messages = served.get("messages")
-    if "messages" in wire.model_fields and isinstance(messages, list):
+    if wire in WITH_CHAT_MESSAGES and isinstance(messages, list):
         served["messages"] = [
             _served_only(item, Message, f"messages[{i}].") if isinstance(item, dict) else item
             for i, item in enumerate(messages)
@@ -83,7 +86,8 @@ def _shown(value: object) -> str:
 
 def _path(loc: Sequence[int | str]) -> str:
     """("messages", 0, "content") -> "messages[0].content"."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc if not str(step).startswith(MARK))
+    return "".join(steps).removeprefix(".")
 
 
 def _siblings(loc: Sequence[int | str], wire: type[Wire]) -> list[str]:

@@ -1,6 +1,6 @@
-"""From an HTTP request for text to its answer, in one piece or as a stream. Chat and completions both run here.
+"""From an HTTP request for text to its answer, in one piece or as a stream. Every endpoint that generates runs here.
 
-Knows when headers may go out and that clients leave; the words of an answer are the endpoint's (`Wording`).
+Knows when headers may go out and that clients leave; the words of an answer are the endpoint's (`Face`).
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from starlette.responses import Response
 from server.api.answer import Answer
 from server.api.body import read_body
 from server.api.choices import ScoredToken
-from server.api.errors import INTERNAL_ERROR, describe, json_response
+from server.api.errors import InternalError, json_response
 from server.api.guard import NOBODY, owner_of
 from server.api.jobs import Job
 from server.api.offload import run_sized
 from server.api.running import Submission, Ticket
 from server.api.serving import Limits, ServedModel, Serving
-from server.api.sse import DONE, PING, EventStream, event
-from server.api.wording import Wording, Writer
+from server.api.sse import PING, EventStream
+from server.api.wording import Face, Writing
 from server.engine.errors import RequestError, ServiceError
 from server.engine.request import Request as TokenRequest
 from server.engine.request import TokenEvent
@@ -39,24 +39,24 @@ logger = logging.getLogger("kvell.api")
 Prepare = Callable[[str, bytes, ServedModel, Limits], Job]
 
 
-async def generate(request: Request, serving: Serving, prepare: Prepare, wording: Wording) -> Response:
+async def generate(request: Request, serving: Serving, prepare: Prepare, face: Face) -> Response:
     """The answer to one request. Raises RequestError or ServiceError while a real status can still be sent."""
     arrived = time.monotonic()
     ticket = serving.running.enter(owner_of(request), request.state.request_id)
     try:
-        job, submission = await _submit(request, serving, prepare, wording.id_prefix)
+        job, submission = await _submit(request, serving, prepare, face.id_prefix, arrived=arrived)
         ticket.hold(submission)
     except ClientDisconnect:
         serving.running.leave(ticket)
-        serving.metrics.request_finished(wording.endpoint, "cancelled")
+        serving.metrics.request_finished(face.endpoint, "cancelled")
         return Response(status_code=GONE)
     except BaseException as error:
         serving.running.leave(ticket)
         if isinstance(error, RequestError | ServiceError):
-            count_refusal(serving, wording.endpoint, error)
+            count_refusal(serving, face.endpoint, error)
         raise
-    answer = Answer(job, submission, serving.model.tokenizer, serving.metrics, wording.endpoint, arrived=arrived)
-    run = _Run(answer, Writer(answer, wording, serving.model.id), serving, request, ticket)
+    answer = Answer(job, submission, serving.model.tokenizer, serving.metrics, face.endpoint, arrived=arrived)
+    run = _Run(answer, face.writer(answer), serving, request, ticket)
     return await (run.streamed() if job.stream else run.whole())
 
 
@@ -66,11 +66,20 @@ def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | Se
     serving.metrics.request_finished(endpoint, "refused" if isinstance(error, RequestError) else "unavailable")
 
 
-async def _submit(request: Request, serving: Serving, prepare: Prepare, prefix: str) -> tuple[Job, Submission]:
+async def _submit(
+    request: Request, serving: Serving, prepare: Prepare, prefix: str, *, arrived: float
+) -> tuple[Job, Submission]:
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
-    return job, serving.service.submit(_owned(job.requests, request, serving))
+    return job, serving.service.submit(_owned(_timed(job, arrived), request, serving))
+
+
+def _timed(job: Job, arrived: float) -> Sequence[TokenRequest]:
+    """With the moment by which they are to end. The engine reads the same monotonic clock."""
+    if job.timeout_s is None:
+        return job.requests
+    return [msgspec.structs.replace(each, deadline=arrived + job.timeout_s) for each in job.requests]
 
 
 def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) -> Sequence[TokenRequest]:
@@ -84,7 +93,7 @@ def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) ->
 class _Run:
     """One admitted request until its end. From the start on, a client that leaves cancels it, and so may its id."""
 
-    def __init__(self, answer: Answer, writer: Writer, serving: Serving, request: Request, ticket: Ticket) -> None:
+    def __init__(self, answer: Answer, writer: Writing, serving: Serving, request: Request, ticket: Ticket) -> None:
         self._answer = answer
         self._writer = writer
         self._ping_s = serving.ping_s
@@ -167,7 +176,7 @@ class _Run:
             except Exception as error:
                 if not begun:
                     raise
-                yield _failure(error)
+                yield self._writer.failure(_known(error))
 
     async def _next_events(self) -> Sequence[TokenEvent] | None:
         """None when the ping interval passed without any; empty when everything was cancelled."""
@@ -178,12 +187,12 @@ class _Run:
             return None
 
 
-def _failure(error: Exception) -> bytes:
-    """A failure in the middle of a stream, whose status can't be changed any more."""
+def _known(error: Exception) -> RequestError | ServiceError:
+    """What the client of a broken stream is told. A fault in kvell itself goes to the log."""
     if isinstance(error, RequestError | ServiceError):
-        return event(describe(error)) + DONE
+        return error
     logger.error("a stream failed", exc_info=error)
-    return event(INTERNAL_ERROR) + DONE
+    return InternalError()
 
 
 async def _chain(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -42,7 +42,7 @@ class RequireKey:
         self._metrics.rejected("unauthorized")
         given = "authorization" in headers or "x-api-key" in headers
         message = "Incorrect API key provided" if given else "No API key provided; send Authorization: Bearer KEY"
-        await error_response(WrongKey(message))(scope, receive, send)
+        await error_response(WrongKey(message), scope["path"])(scope, receive, send)
 
 
 def owner_of(request: Request) -> str:

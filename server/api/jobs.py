@@ -3,25 +3,24 @@
 Shared by chat and completions. Pure: no waiting, no HTTP, so that big inputs can be prepared on a worker thread.
 """
 
-import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from model.sampling_params import SamplingParams
+from server.api.constraints import constraint_of
+from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
-from server.api.types import GenerationBody
+from server.api.types import GenerationBody, Wire
+from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, PromptTooLong
 from server.engine.request import Request
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One HTTP request for text, ready to run. requests[p * n + c] is choice c of prompt p.
 
-    echoes has one text per prompt, to be put before each of its answers.
+    echoes has one text per prompt, to be put before each of its answers. include_stop: the stop string that ends an
+    answer is part of it. timeout_s: the answer is to be complete so long after the request came.
     """
 
     id: str
@@ -32,6 +31,9 @@ class Job:
     seed: int
     stream: bool
     include_usage: bool
+    include_stop: bool = False
+    timeout_s: float | None = None
+    asked: Wire | None = None  # the body, where the answer repeats parts of it
 
     @property
     def choices_per_prompt(self) -> int:
@@ -63,14 +65,23 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
     _check_together(body, wanted, limits)
     for prompt in wanted.prompts:
         check_ids(prompt, wanted.param, model)
+    wanted = _truncated(wanted, body.truncate_prompt_tokens, model)
     lengths = [_answer_length(len(prompt), wanted, limits) for prompt in wanted.prompts]
     if (body.min_tokens or 0) > min(lengths):
         raise InvalidValue(
             f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
         )
-    params = _params(body, wanted.num_logprobs, model)
+    params = sampling_params(body, wanted.num_logprobs, model)
+    constraint = constraint_of(body)
     requests = tuple(
-        Request(f"{job_id}-{p}-{c}", prompt, length, replace(params, choice=c), cache_salt=body.cache_salt or "")
+        Request(
+            f"{job_id}-{p}-{c}",
+            prompt,
+            length,
+            replace(params, choice=c),
+            cache_salt=body.cache_salt or "",
+            constraint=constraint,
+        )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
     )
@@ -83,7 +94,21 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         seed=params.seed,
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        include_stop=bool(body.include_stop_str_in_output),
+        timeout_s=None if body.timeout_ms is None else body.timeout_ms / 1000,
     )
+
+
+def _truncated(wanted: Wanted, most: int | None, model: ServedModel) -> Wanted:
+    """With the last `most` tokens of each prompt; what is echoed of a shortened one is the text of these."""
+    if most is None:
+        return wanted
+    prompts = [prompt[-most:] for prompt in wanted.prompts]
+    echoes = tuple(
+        echo if len(whole) <= most else decode(model.tokenizer, prompt)
+        for echo, whole, prompt in zip(wanted.echoes, wanted.prompts, prompts, strict=False)
+    )
+    return replace(wanted, prompts=prompts, echoes=echoes)
 
 
 def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits) -> None:
@@ -97,52 +122,17 @@ def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits) -> Non
         raise InvalidValue("stream_options is only allowed when stream is true", param="stream_options")
 
 
-def check_ids(ids: Iterable[int], param: str, model: ServedModel) -> None:
-    """Raises InvalidValue for an id that the model does not have."""
-    size = model.tokenizer.vocab_size
-    wrong = next((i for i in ids if not 0 <= i < size), None)
-    if wrong is not None:
-        raise InvalidValue(
-            f"{param}: token id {str(wrong)[:40]} is not in the vocabulary, 0 to {size - 1}", param=param
-        )
-
-
 def _answer_length(prompt_tokens: int, wanted: Wanted, limits: Limits) -> int:
     """The most tokens that the answer may have. Raises PromptTooLong with every number that matters."""
     room = limits.tokens - prompt_tokens
     asked = room if wanted.max_tokens is None else min(wanted.max_tokens, room) if wanted.cut else wanted.max_tokens
-    if 1 <= asked <= room:
+    least = 0 if wanted.max_tokens == 0 else 1
+    if least <= asked <= room:
         return asked
     what = "KV cache holds at most" if limits.cache_tokens < limits.context_tokens else "model's context has"
-    answer = f"{wanted.max_tokens} for the answer" if asked >= 1 and wanted.max_tokens else "at least 1 for the answer"
+    named = wanted.max_tokens is not None and asked >= least
+    answer = f"{wanted.max_tokens} for the answer" if named else "at least 1 for the answer"
     raise PromptTooLong(
         f"The {what} {limits.tokens} tokens; the request needs {prompt_tokens} for the prompt and {answer}",
         param=wanted.param,
     )
-
-
-def _params(body: GenerationBody, num_logprobs: int | None, model: ServedModel) -> SamplingParams:
-    """Sampling for choice 0. The seed is drawn here when the user named none."""
-    check_ids(body.logit_bias or (), "logit_bias", model)
-    check_ids(body.stop_token_ids or (), "stop_token_ids", model)
-    own = model.defaults
-    ends = frozenset() if body.ignore_eos else model.eos_ids
-    top_k = max(0, _or(body.top_k, own.top_k))  # OpenAI-like servers use -1 for "off" too
-    return SamplingParams(
-        temperature=_or(body.temperature, own.temperature),
-        top_k=min(top_k, model.tokenizer.vocab_size),
-        top_p=_or(body.top_p, own.top_p),
-        min_p=_or(body.min_p, own.min_p),
-        repetition_penalty=_or(body.repetition_penalty, own.repetition_penalty),
-        presence_penalty=body.presence_penalty or 0.0,
-        frequency_penalty=body.frequency_penalty or 0.0,
-        logit_bias=dict(body.logit_bias or {}),
-        seed=secrets.randbits(63) if body.seed is None else body.seed,
-        num_logprobs=num_logprobs,
-        min_tokens=body.min_tokens or 0,
-        stop_token_ids=tuple(sorted(ends.union(body.stop_token_ids or ()))),
-    )
-
-
-def _or(asked: Number | None, otherwise: Number) -> Number:
-    return otherwise if asked is None else asked

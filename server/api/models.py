@@ -3,7 +3,9 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from server.api.described import ModelEntry, ModelList
 from server.api.errors import json_response
+from server.api.schema import READING, describe
 from server.api.serving import Serving
 from server.api.wording import Fields
 
@@ -25,7 +27,7 @@ def router(serving: Serving) -> APIRouter:
             "context_length": limits.context_tokens,
             "digest": model.facts.digest,
             "format": model.facts.format,
-            "quantization": model.facts.quantization,
+            "quantization": info.quantization,
             "stored_bytes": model.facts.stored_bytes,
             "dtype": info.dtype,
             "kv_cache_dtype": info.kv_cache_dtype,
@@ -33,13 +35,15 @@ def router(serving: Serving) -> APIRouter:
             "bit_exact": info.bit_exact,
         }
 
-    @routes.get("/v1/models", response_model=None)
+    @routes.get("/v1/models", response_model=None, openapi_extra=describe(ModelList))
     async def models() -> Response:
         """The models that this server has: one."""
         return json_response({"object": "list", "data": [described()]})
 
     # names may hold slashes: hf:owner/name
-    @routes.get("/v1/models/{name:path}", response_model=None)
+    @routes.get(
+        "/v1/models/{name:path}", response_model=None, openapi_extra=describe(ModelEntry, faults=(*READING, 404))
+    )
     async def model(name: str) -> Response:
         """One model: its context, its files, and the types it is computed in."""
         serving.model.check_name(name)

@@ -7,10 +7,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from server.api import chat, completions
+from server.api.described import Rendered
+from server.api.examples import CHAT, COMPLETIONS
 from server.api.generate import Prepare
 from server.api.pieces import readable
 from server.api.plain import answer_at_once
-from server.api.schema import takes
+from server.api.schema import ASKING, describe
 from server.api.serving import Serving
 from server.api.types import ChatBody, CompletionBody
 from server.api.wording import Fields
@@ -31,16 +33,20 @@ def render(raw: bytes, serving: Serving, prepare: Prepare) -> Fields:
     return {"object": "render", "model": serving.model.id, "prompts": prompts}
 
 
+COMPLETIONS_DESCRIBED = describe(Rendered, body=CompletionBody, faults=ASKING, examples=COMPLETIONS)
+CHAT_DESCRIBED = describe(Rendered, body=ChatBody, faults=ASKING, examples=CHAT)
+
+
 def router(serving: Serving) -> APIRouter:
     """The routes."""
     routes = APIRouter()
 
-    @routes.post("/v1/completions/render", response_model=None, openapi_extra=takes(CompletionBody))
+    @routes.post("/v1/completions/render", response_model=None, openapi_extra=COMPLETIONS_DESCRIBED)
     async def completions_render(request: Request) -> Response:
         """What /v1/completions would send to the model for this body."""
         return await answer_at_once(request, serving, "render", lambda raw: render(raw, serving, completions.prepare))
 
-    @routes.post("/v1/chat/completions/render", response_model=None, openapi_extra=takes(ChatBody))
+    @routes.post("/v1/chat/completions/render", response_model=None, openapi_extra=CHAT_DESCRIBED)
     async def chat_render(request: Request) -> Response:
         """What /v1/chat/completions would send to the model for this body."""
         return await answer_at_once(request, serving, "render", lambda raw: render(raw, serving, chat.prepare))

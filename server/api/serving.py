@@ -8,12 +8,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from model.checkpoint.stored import QUANTISED
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
 from server.api.running import Running, Submission
 from server.engine.errors import EngineUnavailable, ModelNotFound
-from server.engine.request import Request
+from server.engine.request import GroupPicture, Request
 from server.engine.wire import Ready
 from server.metrics import Metrics
 
@@ -34,6 +33,15 @@ class Service(Protocol):
 
     @property
     def info(self) -> Ready | None: ...
+
+    @property
+    def picture(self) -> Sequence[GroupPicture]:
+        """The blocks per KV group, as fresh as `watch` asked for."""
+        ...
+
+    def watch(self, interval_ms: int) -> None:
+        """Keep `picture` fresh; 0: no longer."""
+        ...
 
     def submit(self, requests: Sequence[Request]) -> Submission:
         """Raises EngineUnavailable, Draining or TooBusy at once."""
@@ -77,12 +85,6 @@ class ModelFacts:
     digest: str = ""
     format: str = ""
     stored_bytes: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def quantization(self) -> str | None:
-        """The type that most bytes are stored in, where that is a quantised one."""
-        most = max(self.stored_bytes, key=self.stored_bytes.__getitem__, default=None)
-        return most if most in QUANTISED else None
 
 
 @dataclass(frozen=True, slots=True)

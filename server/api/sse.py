@@ -21,6 +21,11 @@ def event(body: object) -> bytes:
     return b"data: " + _encode(body) + b"\n\n"
 
 
+def named_event(name: str, body: object) -> bytes:
+    """An event whose name stands before its data, as the Responses and Messages APIs have it."""
+    return b"event: " + name.encode() + b"\n" + event(body)
+
+
 class EventStream(Response):
     """An answer that is sent as it comes. Whoever makes `frames` also ends it when the client leaves.
 

@@ -4,12 +4,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from server.api.body import parse_object
+from server.api.described import Detokenized, Tokenized
+from server.api.examples import DETOKENIZE, TOKENIZE
 from server.api.fields import parse
-from server.api.jobs import check_ids
 from server.api.messages import render
+from server.api.params import check_ids
 from server.api.pieces import located, readable
 from server.api.plain import answer_at_once
-from server.api.schema import takes
+from server.api.schema import ASKING, describe
 from server.api.serving import ServedModel, Serving
 from server.api.types import DetokenizeBody, TokenizeBody
 from server.api.wording import Fields
@@ -49,17 +51,21 @@ def detokenize(raw: bytes, model: ServedModel) -> Fields:
     return {"prompt": decode(model.tokenizer, body.tokens)}
 
 
+TOKENIZE_DESCRIBED = describe(Tokenized, body=TokenizeBody, faults=ASKING, examples=TOKENIZE)
+DETOKENIZE_DESCRIBED = describe(Detokenized, body=DetokenizeBody, faults=ASKING, examples=DETOKENIZE)
+
+
 def router(serving: Serving) -> APIRouter:
     """The routes."""
     routes, model = APIRouter(), serving.model
 
-    @routes.post("/tokenize", response_model=None, openapi_extra=takes(TokenizeBody))
+    @routes.post("/tokenize", response_model=None, openapi_extra=TOKENIZE_DESCRIBED)
     async def tokenize_route(request: Request) -> Response:
         """The ids that a prompt or messages become."""
         limit = serving.limits().tokens if serving.service.info else None
         return await answer_at_once(request, serving, "tokenize", lambda raw: tokenize(raw, model, limit))
 
-    @routes.post("/detokenize", response_model=None, openapi_extra=takes(DetokenizeBody))
+    @routes.post("/detokenize", response_model=None, openapi_extra=DETOKENIZE_DESCRIBED)
     async def detokenize_route(request: Request) -> Response:
         """The text of ids."""
         return await answer_at_once(request, serving, "detokenize", lambda raw: detokenize(raw, model))

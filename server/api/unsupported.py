@@ -1,14 +1,13 @@
-"""OpenAI's and Anthropic's endpoints that kvell does not serve say so, instead of looking like a mistyped path."""
+"""OpenAI's and Anthropic's paths that kvell does not serve, so that they don't look like mistyped ones.
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response
+Knows paths; a router has found by then that nothing of ours fits.
+"""
 
-from server.api.serving import Serving
+import re
+
 from server.engine.errors import UnsupportedEndpoint
 
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-
-# Families of paths below /v1: each name, and everything under it. What is served beside them is matched first.
+# Families of paths below /v1: each name, and everything under it.
 FAMILIES = (
     "assistants",
     "audio",
@@ -39,19 +38,11 @@ FAMILIES = (
 # Served themselves, but nothing is kept that could be found under them.
 STATELESS = ("chat/completions", "messages", "responses")
 
+_UNSERVED = re.compile(rf"/v1/(?:(?:{'|'.join(FAMILIES)})(?:/.*)?|(?:{'|'.join(STATELESS)})/.+)", re.DOTALL)
 
-def router(serving: Serving) -> APIRouter:
-    """The routes; they come after all others."""
-    routes = APIRouter()
-    paths = [f"/v1/{name}" for name in FAMILIES]
-    below = [f"/v1/{name}/{{id}}{rest}" for name in (*FAMILIES, *STATELESS) for rest in ("", "/{rest:path}")]
 
-    async def refuse(request: Request) -> Response:
-        serving.metrics.rejected(UnsupportedEndpoint.code)
-        raise UnsupportedEndpoint(
-            f"{request.method} {request.url.path[:200]} is not served by kvell; /v1/capabilities lists what is"
-        )
-
-    for path in paths + below:
-        routes.add_api_route(path, refuse, methods=METHODS, response_model=None, include_in_schema=False)
-    return routes
+def unsupported(method: str, path: str) -> UnsupportedEndpoint | None:
+    """What to answer on this path; None where no API has it."""
+    if not _UNSERVED.fullmatch(path):
+        return None
+    return UnsupportedEndpoint(f"{method} {path[:200]} is not served by kvell; /v1/capabilities lists what is")

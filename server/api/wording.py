@@ -1,22 +1,54 @@
-"""How answers are put into JSON: what chat and completions say alike, and the face of what they say differently.
+"""How answers are put into JSON: what chat and completions say alike, and the faces of what endpoints say differently.
 
 Knows shapes only; nothing here waits or counts.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from server.api.answer import Answer
 from server.api.choices import Delta, Ending, ScoredToken
+from server.api.errors import describe
 from server.api.sse import DONE, event
+from server.engine.errors import RequestError, ServiceError
 from server.metrics import Endpoint
 
 Fields = dict[str, object]
 
 
+class Writing(Protocol):
+    """Writes one answer, whole or as a stream."""
+
+    def whole(self, texts: Sequence[str], scored: Sequence[Sequence[ScoredToken]]) -> Fields:
+        """The answer in one piece, by choice."""
+        ...
+
+    def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
+        """What one step brought, as events."""
+        ...
+
+    def ending(self) -> bytes:
+        """After the last block."""
+        ...
+
+    def failure(self, error: RequestError | ServiceError) -> bytes:
+        """Instead of what would have come."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What `generate` has to know of an endpoint. id_prefix begins the ids of its answers."""
+
+    endpoint: Endpoint
+    id_prefix: str
+    writer: Callable[[Answer], Writing]
+
+
 class Wording(Protocol):
-    """How an endpoint words its answers. scored is None where no logprobs were asked for."""
+    """How chat or completions word their answers. scored is None where no logprobs were asked for."""
 
     @property
     def endpoint(self) -> Endpoint: ...
@@ -41,6 +73,11 @@ class Wording(Protocol):
     def piece(self, index: int, text: str, scored: Sequence[ScoredToken] | None, finish: Ending | None) -> Fields:
         """The choice of a further chunk. The one with finish has no text."""
         ...
+
+
+def face_of(wording: Wording, model_id: str) -> Face:
+    """The face of chat or completions."""
+    return Face(wording.endpoint, wording.id_prefix, lambda answer: Writer(answer, wording, model_id))
 
 
 class Writer:
@@ -77,6 +114,10 @@ class Writer:
         if not self._job.include_usage:
             return DONE
         return self._chunk([], usage=self._answer.usage()) + DONE
+
+    def failure(self, error: RequestError | ServiceError) -> bytes:
+        """The error as an event: the status can't be changed any more."""
+        return event(describe(error)) + DONE
 
     def _openings(self) -> list[Fields]:
         choices = (self._wording.opening(index, self._echo(index)) for index in range(len(self._answer.choices)))

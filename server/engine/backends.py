@@ -3,13 +3,13 @@
 Knows settings and what "auto" means here; knows no cache sizes and no requests.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from cache.pool import KVPool
 from model.attention.reference import TorchAttention
+from model.checkpoint.load import Progress, Read
 from model.checkpoint.source import Checkpoint
 from model.decoder import Decoder
 from model.kernels.native import NativeUnavailable, Team, proven_team
@@ -20,9 +20,12 @@ from model.runner import ModelRunner
 from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 
-KV_DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}  # that native can keep
-
-Progress = Callable[[int, int], None]  # bytes read, bytes in all
+KV_DTYPES = {  # that native can keep
+    "auto": torch.bfloat16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "int8": torch.int8,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,18 @@ class Backend:
         return "torch" if self.team is None else self.team.isa
 
     def load(
-        self, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype, on_progress: Progress
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        on_progress: Progress,
+        read: Read | None = None,
     ) -> Decoder:
-        """The model with weights laid out for these kernels. Raises CheckpointError."""
+        """The model with weights laid out for these kernels; read as in `load_model`. Raises CheckpointError."""
         if self.team is not None:
-            return load_native_model(checkpoint, self.team, on_progress=on_progress)
-        return load_model(checkpoint, device=device, dtype=dtype, on_progress=on_progress)
+            return load_native_model(checkpoint, self.team, on_progress=on_progress, read=read)
+        return load_model(checkpoint, device=device, dtype=dtype, on_progress=on_progress, read=read)
 
     def runner(
         self, decoder: Decoder, pool: KVPool, device: torch.device, *, max_tokens: int, max_len: int

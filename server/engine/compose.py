@@ -14,21 +14,26 @@ from cache.groups import group_layers
 from cache.manager import CacheManager
 from cache.pool import KVPool, bytes_per_token
 from cache.sizing import MIB, CacheTooSmall, blocks_that_fit, free_memory
-from model.checkpoint.source import open_checkpoint
+from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.config import ModelConfig
+from model.errors import CheckpointError
 from model.families.registry import to_model_config
+from model.quant.rounding import Rounding, plan_rounding, quantization_of
 from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig
 from server.engine.backends import KV_DTYPES, Backend, choose_backend
+from server.engine.constraint import Grammars
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
 from server.engine.request import Request
 from server.engine.scheduler import Limits
+from server.engine.vocabulary import open_vocabulary
 from server.engine.wire import Ready
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+CACHED = DTYPES | {"int8": torch.int8}
 CACHE_SHARE = 0.25  # of the memory that is free once the weights are loaded
 
 
@@ -54,11 +59,13 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     checkpoint = open_checkpoint(Path(config.model_path))
     model = to_model_config(checkpoint.config)
     max_model_len = choose_max_model_len(config.max_model_len, model.context_length)
+    rounding = choose_rounding(config, checkpoint, kinds.threads)
     decoder = kinds.backend.load(
         checkpoint,
         device=kinds.device,
         dtype=kinds.dtype,
         on_progress=lambda done, total: report("weights", done / max(1, total)),
+        read=rounding.stored if rounding else None,
     )
     manager, pool = make_cache(config, model, kinds, max_model_len=max_model_len)
     num_groups = len(manager.stats())
@@ -78,9 +85,11 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         block_bytes=[pool.block_bytes(group) for group in range(num_groups)],
         clear=pool.clear,
         clock=time.monotonic,
+        grammars=Grammars(lambda: open_vocabulary(Path(config.model_path))),
     )
     warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
-    return engine, describe(engine, manager, kinds, max_model_len=max_model_len)
+    quantization = quantization_of(checkpoint) if config.quantize == "none" else config.quantize
+    return engine, describe(engine, manager, kinds, max_model_len=max_model_len, quantization=quantization)
 
 
 def choose_kinds(config: EngineConfig) -> Kinds:
@@ -94,7 +103,17 @@ def choose_kinds(config: EngineConfig) -> Kinds:
     threads = config.threads or usable_cores()
     backend = choose_backend(config, device, threads)
     kv_auto = dtype if backend.team is None else KV_DTYPES["auto"]
-    return Kinds(device, dtype, DTYPES.get(config.kv_cache_dtype, kv_auto), threads, backend)
+    return Kinds(device, dtype, CACHED.get(config.kv_cache_dtype, kv_auto), threads, backend)
+
+
+def choose_rounding(config: EngineConfig, checkpoint: Checkpoint, threads: int) -> Rounding | None:
+    """What --quantize means for this checkpoint. Raises StartupFailed where its weights are quantised already."""
+    if config.quantize == "none":
+        return None
+    try:
+        return plan_rounding(checkpoint, config.quantize, threads=threads)
+    except CheckpointError as error:
+        raise StartupFailed(f"--quantize is {config.quantize}; allowed: none, as {error}") from error
 
 
 def _prefers_cuda(config: EngineConfig) -> bool:
@@ -175,7 +194,9 @@ def warm_up(engine: Engine, *, vocab_size: int, num_tokens: int) -> None:
                 raise StartupFailed(f"the model loads, but can't compute: {event.error}")
 
 
-def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_len: int) -> Ready:
+def describe(
+    engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_len: int, quantization: str = "none"
+) -> Ready:
     """What the API process should know of the engine."""
     groups = engine.stats().groups
     return Ready(
@@ -191,6 +212,7 @@ def describe(engine: Engine, manager: CacheManager, kinds: Kinds, *, max_model_l
         load_seconds=0.0,  # whoever knows when the process began fills it in
         kernels=kinds.backend.kernels,
         note=kinds.backend.note,
+        quantization=quantization,
     )
 
 

@@ -1,23 +1,39 @@
 """The synchronous core: requests in, one step at a time, events out.
 
-Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio, no threads and no wall clock: the
-clock is handed in. The same requests in the same order with the same step budgets give the same events.
+Composes scheduler, cache, model and sampler. Knows no text, no HTTP, no asyncio and no wall clock: the clock is handed
+in. It has no threads of its own: grammars are compiled, and masks filled beside the model, on those of `Grammars`. The
+same requests in the same order with the same step budgets give the same events, but for when a grammar is ready.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 from cache.manager import CacheManager
+from cache.picture import NUM_COLOURS, runs, shrink
 from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.scores import Scores
+from server.engine.compiling import Compiling
+from server.engine.constraint import Grammars
 from server.engine.generation import Generation
+from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
-from server.engine.request import FinishReason, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
-from server.engine.scheduler import Limits, Plan, Scheduler, Work
+from server.engine.request import (
+    EndedBy,
+    FinishReason,
+    GroupPicture,
+    GroupStats,
+    Request,
+    StepStats,
+    TokenEvent,
+    TokenLogprob,
+)
+from server.engine.scheduler import Limits, Scheduler, Work
+
+MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
 
 
 class Runner(Protocol):
@@ -48,7 +64,7 @@ class Engine:
     """Runs many requests together, so that none notices the others.
 
     block_bytes: bytes of one cache block, per KV group. clear: zeroes blocks of a KV group, `KVPool.clear`.
-    clock: seconds, monotonic.
+    clock: seconds, monotonic. grammars: None where constrained requests are not served.
     """
 
     def __init__(
@@ -61,6 +77,7 @@ class Engine:
         block_bytes: Sequence[int],
         clear: Callable[[int, Sequence[int]], None],
         clock: Callable[[], float],
+        grammars: Grammars | None = None,
     ) -> None:
         self._manager = manager
         self._runner = runner
@@ -71,14 +88,21 @@ class Engine:
         self._pacer = Pacer(
             target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
         )
+        self._grammars = grammars or Grammars(lambda: None)
+        self._compiling = Compiling(self._grammars)
         self._arrivals = count()
         self._live: dict[str, Generation] = {}
+        self._timed: dict[str, Generation] = {}  # those of them that have a deadline
         self._events: list[TokenEvent] = []  # not yet delivered
 
     @property
     def has_work(self) -> bool:
-        """Whether the next step would run or deliver something."""
-        return bool(self._live or self._events)
+        """Whether the next step would run or deliver something. False while all that is left waits for its grammar."""
+        return bool(self._events) or len(self._live) > len(self._compiling) or self._compiling.any_ready
+
+    def on_ready(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, on another thread, when has_work may have become true by itself."""
+        self._compiling.on_ready(wake)
 
     def submit(self, requests: Sequence[Request]) -> None:
         """New requests join the line, in order. One that can never run gets its error with the next step."""
@@ -91,7 +115,12 @@ class Engine:
                 self._events.append(generation.event(finish="error", error=fault))
                 continue
             self._live[request.id] = generation
-            self._scheduler.add(generation)
+            if request.deadline is not None:
+                self._timed[request.id] = generation
+            if request.constraint is None:
+                self._scheduler.add(generation)
+            else:
+                self._compiling.add(generation, request.constraint)
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Stop these now, wherever they stand; their blocks are back when this returns. Unknown ids ended meanwhile."""
@@ -105,9 +134,11 @@ class Engine:
         Never raises for one request's fault: that one ends with finish "error", and what it computed is discarded.
         """
         started = self._clock()
+        self._join_compiled()
+        self._expire(started)
         budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
         plan = self._scheduler.plan(prompt_budget=budget, now=started)
-        counted = _count(plan)
+        counted = plan.counts()
         for generation in plan.impossible:
             self._end(generation, "error", error="the KV cache is too small for this request even alone")
         self._run(plan.work)
@@ -121,40 +152,74 @@ class Engine:
         """How things stand, without a step."""
         return self._stats(0.0, (0, 0, 0), num_preempted=0)
 
+    def _join_compiled(self) -> None:
+        """Those whose constraint is compiled join the end of the line; a constraint that is none ends its request."""
+        for generation, error in self._compiling.take_ready():
+            if error is None:
+                self._scheduler.add(generation)
+                continue
+            del self._live[generation.request.id]
+            self._timed.pop(generation.request.id, None)
+            event = generation.event(finish="error", error=str(error), refused=isinstance(error, BadConstraint))
+            self._events.append(event)
+
     def _fault(self, request: Request) -> str | None:
         """Why it can never run; None when it can. The API refuses such requests earlier, with a better message."""
-        if not request.prompt or request.max_tokens < 1:
-            return "a request needs at least one prompt token and one token to generate"
-        num_tokens = len(request.prompt) + request.max_tokens - 1  # the last token's keys and values are never needed
+        if not request.prompt:
+            return "a request needs at least one prompt token"
+        # the last token's keys and values are never needed
+        num_tokens = len(request.prompt) + max(request.max_tokens - 1, 0)
         if self._manager.can_ever_fit(num_tokens):
             return None
         return f"{num_tokens} tokens can never fit the KV cache of {self._manager.capacity_tokens} tokens"
+
+    def picture(self) -> tuple[GroupPicture, ...]:
+        """How the blocks of each group are used, one colour per running sequence."""
+        coloured = [(each.running_sequence, each.arrival % NUM_COLOURS) for each in self._scheduler.running]
+        shrunk = [shrink(states, MOST_CELLS) for states in self._manager.picture(coloured)]
+        return tuple(GroupPicture(stride, runs(cells)) for stride, cells in shrunk)
+
+    def _expire(self, now: float) -> None:
+        """Whoever has no time left ends with what there is, in the line too."""
+        for generation in [each for each in self._timed.values() if (each.request.deadline or 0.0) <= now]:
+            generation.leave_line(now)
+            self._end(generation, "length", ended_by="deadline")
 
     def _run(self, work: Sequence[Work]) -> None:
         """Compute, commit and choose. A request whose computation raises ends alone."""
         if not work:
             return
-        for part, scores in run_isolated(self._forward, work):
+        masks = {each.generation.arrival: each.generation.grammar for each in work if each.chunk.num_logits}
+        filling = self._grammars.fill({arrival: mask for arrival, mask in masks.items() if mask is not None})
+        outcomes = run_isolated(self._forward, work)
+        faults = filling.result()
+        for part, scores in outcomes:
             if isinstance(scores, Exception):
                 self._fail(part[0].generation, f"the model failed: {scores!r}")
                 continue
             asking = [each for each in part if each.chunk.num_logits]
-            choices = self._choose(asking, scores) if asking else {}
+            choices = self._choose(asking, scores, faults) if asking else {}
             for each in part:
                 self._commit(each, choices.get(each.generation.arrival))
 
     def _forward(self, work: Sequence[Work]) -> Scores:
         return self._runner.run([each.chunk for each in work])
 
-    def _choose(self, work: Sequence[Work], scores: Scores) -> dict[int, Sampled | Exception]:
-        """The next token of each, by arrival number; one whose sampling raises gets its exception."""
+    def _choose(
+        self, work: Sequence[Work], scores: Scores, faults: Mapping[int, Exception]
+    ) -> dict[int, Sampled | Exception]:
+        """The next token of each, by arrival number; one whose sampling raises gets its exception.
+
+        faults: of those whose mask could not be made, by arrival number.
+        """
 
         def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
             its = scores if len(numbered) == len(work) else scores.pick([row for row, _ in numbered])
             return self._sampler.choose(its, [each.generation.row for _, each in numbered])
 
-        choices: dict[int, Sampled | Exception] = {}
-        for part, result in run_isolated(sample, tuple(enumerate(work))):
+        choices: dict[int, Sampled | Exception] = {**faults}
+        numbered = tuple((row, each) for row, each in enumerate(work) if each.generation.arrival not in faults)
+        for part, result in run_isolated(sample, numbered) if numbered else ():
             results: Sequence[Sampled | Exception] = [result] if isinstance(result, Exception) else result
             choices |= {each.generation.arrival: its for (_, each), its in zip(part, results, strict=True)}
         return choices
@@ -166,11 +231,13 @@ class Engine:
             self._fail(generation, f"sampling failed: {choice!r}")
             return
         if choice is not None and choice.failed:
-            self._fail(generation, "the model's logits are not finite")
+            self._fail(generation, _why_failed(generation))
             return
         self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
         generation.note_computed()
         if choice is None:
+            if not generation.remaining and not generation.uncomputed:  # only its prompt was to be run
+                self._end(generation, "length")
             return
         finish = generation.append(choice.token)
         logprobs = _logprobs(generation.request, choice)
@@ -190,11 +257,14 @@ class Engine:
         logprobs: tuple[TokenLogprob, ...] = (),
         *,
         error: str | None = None,
+        ended_by: EndedBy = "",
     ) -> None:
         """Take it off the scheduler and say so. What a failed one computed is not trusted."""
-        self._scheduler.remove(generation, discard=finish == "error")
+        if not self._compiling.remove(generation):
+            self._scheduler.remove(generation, discard=finish == "error")
         del self._live[generation.request.id]
-        self._events.append(generation.event(tokens, logprobs, finish=finish, error=error))
+        self._timed.pop(generation.request.id, None)
+        self._events.append(generation.event(tokens, logprobs, finish=finish, error=error, ended_by=ended_by))
 
     def _announce(self, admitted: Sequence[Generation]) -> None:
         """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""
@@ -209,19 +279,16 @@ class Engine:
             recomputed_tokens=counted[1],
             decode_tokens=counted[2],
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=len(self._scheduler.waiting) + len(self._compiling),
             preemptions=num_preempted,
             groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
         )
 
 
-def _count(plan: Plan) -> tuple[int, int, int]:
-    """Prompt tokens, recomputed ones among them, and decode tokens of a planned step, before it changes anything."""
-    return (
-        sum(each.prompt_tokens for each in plan.work),
-        sum(each.recomputed_tokens for each in plan.work),
-        sum(each.decode_tokens for each in plan.work),
-    )
+def _why_failed(generation: Generation) -> str:
+    if generation.grammar is None:
+        return "the model's logits are not finite"
+    return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"
 
 
 def _logprobs(request: Request, choice: Sampled) -> tuple[TokenLogprob, ...]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from cache.manager import CacheSequence
 from model.sampling import SamplingRow
-from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
+from server.engine.constraint import GrammarMask
+from server.engine.request import EndedBy, FinishReason, Request, TokenEvent, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +19,7 @@ class Generation:
     tokens         prompt and output in one growing list, which the CacheSequence shares
     output         the generated ids alone: the tail of `tokens`
     row            how its next token is chosen
+    grammar        which tokens its constraint allows next; None without one, and until it is compiled
     high_water     positions below it were computed or taken from the cache once, so running them again is recomputing
     cached_tokens  prompt positions that the cache saved it from ever computing
     waiting_since  when it last joined the waiting line, in the engine's clock
@@ -36,6 +38,7 @@ class Generation:
     cached_tokens: int = 0
     preemptions: int = 0
     queue_seconds: float = 0.0
+    grammar: GrammarMask | None = None
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
@@ -63,11 +66,22 @@ class Generation:
         """How many more tokens it may generate."""
         return self.request.max_tokens - len(self.output)
 
+    def constrain(self, grammar: GrammarMask) -> None:
+        """Its constraint is compiled. The model's end tokens end it from now on, even those that it was to ignore."""
+        self.grammar = grammar
+        self.row.mask = grammar.mask
+        self.stop_ids |= grammar.end_ids
+
     def admit(self, sequence: CacheSequence, now: float) -> None:
         """It leaves the waiting line and runs on `sequence`."""
         self.sequence = sequence
         self.queue_seconds += now - self.waiting_since
         self.note_cached()
+
+    def leave_line(self, now: float) -> None:
+        """It ends without having been let in (again): that was time in the line, too."""
+        if self.sequence is None:
+            self.queue_seconds += now - self.waiting_since
 
     def preempt(self, now: float) -> None:
         """Back into the waiting line. What it wrote stays; the caller closes the sequence."""
@@ -101,6 +115,8 @@ class Generation:
         *,
         finish: FinishReason | None = None,
         error: str | None = None,
+        ended_by: EndedBy = "",
+        refused: bool = False,
     ) -> TokenEvent:
         """What to tell the API process about this request after a step."""
         return TokenEvent(
@@ -112,4 +128,6 @@ class Generation:
             cached_tokens=self.cached_tokens,
             preemptions=self.preemptions,
             queue_seconds=self.queue_seconds,
+            ended_by=ended_by,
+            refused=refused,
         )

@@ -27,7 +27,7 @@ import msgspec
 from model.errors import CheckpointError
 from server.config import EngineConfig
 from server.engine.errors import StartupFailed
-from server.engine.request import Request, StepStats, TokenEvent
+from server.engine.request import GroupPicture, Request, StepStats, TokenEvent
 from server.engine.wire import (
     Cancel,
     Failed,
@@ -40,6 +40,7 @@ from server.engine.wire import (
     Submit,
     ToApi,
     ToEngine,
+    Watch,
     frame,
     receive_bytes,
     to_engine,
@@ -70,6 +71,10 @@ class Core(Protocol):
 
     def stats(self) -> StepStats: ...
 
+    def picture(self) -> tuple[GroupPicture, ...]: ...
+
+    def on_ready(self, wake: Callable[[], None]) -> None: ...
+
 
 Report = Callable[[str, float], None]  # what is being loaded, fraction done
 Composer = Callable[[EngineConfig, Report], tuple[Core, Ready]]
@@ -83,7 +88,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, *, on_end: Callable[[int], None]) -> None:
         self._sock = sock
-        self._inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
         self._on_end = on_end
         threading.Thread(target=self._read, name="reader", daemon=True).start()
 
@@ -99,9 +104,13 @@ class Channel:
         else:
             self._on_end(0)
 
-    def receive(self) -> ToEngine:
-        """The next message; sleeps until there is one."""
+    def receive(self) -> ToEngine | None:
+        """The next message; sleeps until there is one, or None because someone called wake."""
         return self._inbox.get()
+
+    def wake(self) -> None:
+        """Let receive return, or the next call of it. From any thread."""
+        self._inbox.put(None)
 
     def waiting(self) -> bool:
         """Whether receive would return at once."""
@@ -115,29 +124,56 @@ class Channel:
             self._on_end(0)
 
 
+class Watcher:
+    """Whether anybody looks at the blocks, and when they are to be shown again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._interval_s = 0.0
+        self._due = 0.0
+
+    def set(self, message: Watch) -> None:
+        """Show them at once, and from now on every so often."""
+        self._interval_s = message.interval_ms / 1000
+        self._due = self._clock()
+
+    def picture(self, core: Core, *, last: bool) -> tuple[GroupPicture, ...] | None:
+        """None when nobody looks or it is not yet time. last: nothing will change for a while, so show how it ended."""
+        now = self._clock()
+        if not self._interval_s or not (last or now >= self._due):
+            return None
+        self._due = now + self._interval_s
+        return core.picture()
+
+
 def serve(channel: Channel, core: Core) -> None:
     """Obey messages and make steps, for ever. Sleeps while there's nothing to do.
 
     All messages that are there are obeyed before each step, so that a cancel takes effect with the next one.
     """
+    watcher = Watcher()
+    core.on_ready(channel.wake)
     channel.send(Step((), core.stats()))
     while True:
         while channel.waiting() or not core.has_work:
-            _obey(channel.receive(), channel, core)
+            _obey(channel.receive(), channel, core, watcher)
         outcome = core.step()
-        channel.send(Step(tuple(outcome.events), outcome.stats))
+        channel.send(Step(tuple(outcome.events), outcome.stats, watcher.picture(core, last=not core.has_work)))
 
 
-def _obey(message: ToEngine, channel: Channel, core: Core) -> None:
+def _obey(message: ToEngine | None, channel: Channel, core: Core, watcher: Watcher) -> None:
     if isinstance(message, Submit):
         core.submit(message.requests)
     elif isinstance(message, Cancel):
         core.cancel(message.request_ids)
         if not core.has_work:
-            channel.send(Step((), core.stats()))
+            channel.send(Step((), core.stats(), watcher.picture(core, last=True)))
+    elif isinstance(message, Watch):
+        watcher.set(message)
+        channel.send(Step((), core.stats(), watcher.picture(core, last=False)))
     elif isinstance(message, Ping):
         channel.send(Pong(message.number))
-    else:
+    elif message is not None:
         raise AssertionError(f"{type(message).__name__} came a second time")
 
 

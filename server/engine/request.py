@@ -9,13 +9,28 @@ import msgspec
 
 from model.sampling_params import SamplingParams
 
+EndedBy = Literal["", "deadline"]  # "": what finish says
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "lark"]
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """What an answer must look like.
+
+    source  of a json_schema the schema as JSON, of a choice the texts as a JSON array; "" for json_object
+    param   the field that the user wrote it in, for errors
+    """
+
+    kind: ConstraintKind
+    source: str = ""
+    param: str = ""
 
 
 class Request(msgspec.Struct, frozen=True):
     """What one sequence asks for; parsed and checked once at the API's border.
 
-    max_tokens is at least 1 and prompt + max_tokens fits the context. namespace and cache_salt separate prefix caches.
+    prompt + max_tokens fits the context; with max_tokens 0 the prompt alone is run. namespace and cache_salt separate
+    prefix caches. deadline: when it ends with what there is, on the clock that both processes read (CLOCK_MONOTONIC).
     """
 
     id: str
@@ -24,6 +39,8 @@ class Request(msgspec.Struct, frozen=True):
     params: SamplingParams
     namespace: str = ""
     cache_salt: str = ""
+    deadline: float | None = None
+    constraint: Constraint | None = None
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -43,6 +60,8 @@ class TokenEvent(msgspec.Struct, frozen=True):
     finish     set on the last event of the request, and only there
     error      the reason, when finish is "error"
     cached_tokens, preemptions, queue_seconds: totals so far
+    ended_by   why it ended, where finish doesn't say it all
+    refused    the error is the user's fault: the constraint can't be compiled
     """
 
     request_id: str
@@ -53,6 +72,8 @@ class TokenEvent(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     preemptions: int = 0
     queue_seconds: float = 0.0
+    ended_by: EndedBy = ""
+    refused: bool = False
 
 
 class GroupStats(msgspec.Struct, frozen=True):
@@ -62,6 +83,16 @@ class GroupStats(msgspec.Struct, frozen=True):
     cached: int
     free: int
     block_bytes: int
+
+
+class GroupPicture(msgspec.Struct, frozen=True):
+    """The blocks of one KV group as cells of blocks_per_cell blocks each, in runs: state, count, state, count ...
+
+    States: 0 free, 1 cached, 2 shared by several sequences, from 3 on used by one sequence, whose colour it is.
+    """
+
+    blocks_per_cell: int
+    runs: tuple[int, ...]
 
 
 class StepStats(msgspec.Struct, frozen=True):

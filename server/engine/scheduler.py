@@ -55,6 +55,14 @@ class Plan:
     preempted: list[Generation] = field(default_factory=list)
     impossible: list[Generation] = field(default_factory=list)
 
+    def counts(self) -> tuple[int, int, int]:
+        """Prompt tokens, recomputed ones among them, and decode tokens of the step, before it changes anything."""
+        return (
+            sum(each.prompt_tokens for each in self.work),
+            sum(each.recomputed_tokens for each in self.work),
+            sum(each.decode_tokens for each in self.work),
+        )
+
 
 class Scheduler:
     """The waiting line and the running set, both in order of arrival.
@@ -189,9 +197,10 @@ def _work(generation: Generation, num_tokens: int) -> Work:
     start, end = sequence.num_computed, sequence.num_computed + num_tokens
     is_last = end == len(generation.tokens)
     decode_tokens = int(is_last and bool(generation.output))
+    num_logits = int(is_last and generation.remaining > 0)
     return Work(
         generation,
-        Chunk(generation.tokens[start:end], start, sequence.tables, int(is_last), generation.row.wish),
+        Chunk(generation.tokens[start:end], start, sequence.tables, num_logits, generation.row.wish),
         decode_tokens,
         recomputed_tokens=max(min(end - decode_tokens, generation.high_water) - start, 0),
     )

@@ -9,27 +9,25 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import Literal
 
 from server.config import ServerConfig
 from server.engine.errors import Draining, EngineUnavailable, StartupFailed
+from server.engine.forecast import Forecast
 from server.engine.inflight import InFlight
 from server.engine.observer import Observer
 from server.engine.process import ENGINE_COMMAND, EngineGone, EngineProcess, launch
-from server.engine.request import Request
+from server.engine.request import GroupPicture, Request
 from server.engine.submission import Submission
 from server.engine.watchdog import Verdict, Watchdog, backoff_s
-from server.engine.wire import Cancel, Ping, Pong, Progress, Ready, Step, Submit, ToApi
+from server.engine.wire import Cancel, Ping, Pong, Progress, Ready, Step, Submit, ToApi, Watch
 
 State = Literal["starting", "ready", "hung", "restarting", "draining", "failed", "stopped"]
 
 START_PATIENCE = 4  # loading may be silent for so many engine timeouts: importing torch from a cold disk is slow
 MAX_START_FAILURES = 5
-STOP_SECONDS = 5.0
-EXIT_SECONDS = 0.2  # between its end of file and its end, for the exit status
+STOP_SECONDS, EXIT_SECONDS = 5.0, 0.2  # the latter between its end of file and its end, for the exit status
 QUICK_DEATH_SECONDS = 60.0
-FIRST_LOAD_GUESS_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +48,7 @@ class EngineService:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.info: Ready | None = None
+        self.picture: tuple[GroupPicture, ...] = ()  # of the blocks, as last seen by whoever watches
         self.reason = "the engine is loading the model"  # why it is not ready, one line
         self._config = config
         self._metrics = metrics
@@ -69,11 +68,8 @@ class EngineService:
             clock=clock,
         )
         self._watchdog = Watchdog(config.engine_timeout_s)
-        self._last_pong = 0
-        self._load_seconds = FIRST_LOAD_GUESS_SECONDS
-        self._ready_at = clock() + self._load_seconds  # when it got ready, or is expected to
-
-    # how things are
+        self._last_pong = self._watch_ms = 0
+        self._forecast = Forecast(clock)
 
     @property
     def state(self) -> State:
@@ -110,15 +106,18 @@ class EngineService:
         self._process.send(Submit(tuple(requests)))
         return self._in_flight.add(requests)
 
+    def watch(self, interval_ms: int) -> None:
+        """Keep `picture` so fresh from now on; 0: nobody looks, and it costs nothing."""
+        self._watch_ms = interval_ms
+        if self._process is not None and self.info is not None:  # else it is told when it is ready
+            self._process.send(Watch(interval_ms))
+
     def _ready_in(self) -> int | None:
         """Seconds until the engine should be ready, at least 1; None when it won't be."""
         if self._state == "failed":
             return None
-        if self._state == "hung":  # if it doesn't come back, it will be replaced
-            remaining = self._watchdog.timeout_s - self._watchdog.silence_s + self._load_seconds
-        else:
-            remaining = self._ready_at - self._clock()
-        return max(1, ceil(remaining))
+        hung = self._watchdog.timeout_s - self._watchdog.silence_s if self._state == "hung" else None
+        return self._forecast.remaining(hung_for_another_s=hung)
 
     def _cancel(self, request_ids: Sequence[str]) -> None:
         if request_ids and self._process is not None:
@@ -169,17 +168,17 @@ class EngineService:
 
     async def _launch(self, *, restarted: bool) -> None:
         """Start an engine process, until it is ready. Raises StartupFailed."""
-        began = self._clock()
-        self._ready_at = began + self._load_seconds
+        began = self._forecast.starts()
         patience_s = START_PATIENCE * self._config.engine_timeout_s
         self._process, self.info = await launch(
             self._command, self._config.engine, patience_s=patience_s, on_progress=self._note_progress
         )
-        self._ready_at = self._clock()
-        self._load_seconds = self._ready_at - began
+        self._forecast.started(began)
         self._state, self.reason = "ready", "ready"
         self._watchdog.progress()
         self._metrics.engine_ready(self.info, restarted=restarted)
+        self.picture = ()
+        self.watch(self._watch_ms)
 
     def _note_progress(self, progress: Progress) -> None:
         self.reason = f"the engine is loading the model ({progress.fraction:.0%})"
@@ -207,7 +206,7 @@ class EngineService:
         quick_deaths = 0
         while not self._draining:
             reason = await self._watch_one()
-            quick = self._clock() - self._ready_at < QUICK_DEATH_SECONDS
+            quick = self._forecast.up_s < QUICK_DEATH_SECONDS
             quick_deaths = quick_deaths + 1 if quick else 0
             await self._lose(reason)
             if not (self._draining or await self._relaunch(quick_deaths)):
@@ -238,6 +237,7 @@ class EngineService:
                 self._set_responsive(True)
             if isinstance(message, Step):
                 self._metrics.step(message.stats)
+                self.picture = message.picture or self.picture
                 for event in message.events:
                     self._in_flight.take(event)
 
@@ -274,7 +274,7 @@ class EngineService:
         """The engine is gone or given up: tell everyone at once, then clear it away."""
         self._state = "restarting"
         self.reason = f"the engine {reason}; a new one is being started"
-        self._ready_at = self._clock() + self._load_seconds
+        self._forecast.starts()
         self._metrics.engine_lost()
         message = f"the engine failed while it worked on this request: it {reason}"
         lost = self._in_flight.fail_all(EngineUnavailable(message, retry_after=self._ready_in()))
@@ -285,7 +285,7 @@ class EngineService:
         """Start the next engine, with growing pauses; whether it worked."""
         for attempt in range(MAX_START_FAILURES):
             pause = backoff_s(quick_deaths + attempt)
-            self._ready_at = self._clock() + pause + self._load_seconds
+            self._forecast.starts(pause)
             await asyncio.sleep(pause)
             try:
                 await self._launch(restarted=True)
@@ -293,7 +293,7 @@ class EngineService:
                 logger.error("the engine can't be started again: %s", error)
                 self.reason = f"the engine can't be started again: {error}"
             else:
-                logger.warning("a new engine is ready after %.1f s", self._load_seconds)
+                logger.warning("a new engine is ready after %.1f s", self._forecast.load_s)
                 return True
         self._state = "failed"
         return False

@@ -1,8 +1,8 @@
 """Stop strings in a text that arrives in pieces. Knows characters; knows neither tokens nor where the text comes from.
 
 The rule, for any split of the text into pieces: the match that completes first ends the text; of those that complete
-at the same character, the one that starts earliest. The text ends before the match. Until a match is complete, only
-the longest tail that could still become one is held back.
+at the same character, the one that starts earliest. The text ends before the match, or with it if that is wanted. Until
+a match is complete, only the longest tail that could still become one is held back.
 
 One pass with an automaton over all strings at once (Aho and Corasick, Efficient string matching, 1975): constant work
 per character, whatever the strings, and per piece a copy of what is held back.
@@ -54,10 +54,11 @@ class _Automaton:
 
 
 class StopMatcher:
-    """Watches one answer. stops are not empty strings."""
+    """Watches one answer. stops are not empty strings. include: the one that ends the text is part of it."""
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
+    def __init__(self, stops: Sequence[str] = (), *, include: bool = False) -> None:
         assert all(stops), f"an empty stop string would end every text at once: {stops!r}"
+        self._include = include
         self._automaton = _Automaton(stops) if stops else None
         self._state = 0
         self._held = ""
@@ -85,7 +86,7 @@ class StopMatcher:
             if length := self._automaton.match[self._state]:
                 start = end + 1 - length
                 self._held, self._matched = "", whole[start : end + 1]
-                return self._emit(whole[:start]), True
+                return self._emit(whole[: end + 1 if self._include else start]), True
         free = len(whole) - self._automaton.depth[self._state]
         self._held = whole[free:]
         return self._emit(whole[:free]), False

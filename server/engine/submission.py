@@ -105,4 +105,5 @@ def _join(events: Sequence[TokenEvent]) -> TokenEvent:
         cached_tokens=last.cached_tokens,
         preemptions=last.preemptions,
         queue_seconds=last.queue_seconds,
+        ended_by=last.ended_by,
     )

@@ -1,6 +1,6 @@
 """The messages between the API process and the engine process: length-prefixed msgpack over one socket pair.
 
-API to engine: `Start` once, then `Submit`, `Cancel`, `Ping`.
+API to engine: `Start` once, then `Submit`, `Cancel`, `Watch`, `Ping`.
 Engine to API: `Progress` while loading, `Ready` or `Failed` once, then `Step`, `Pong`.
 End of file in either direction means that the other process is gone.
 """
@@ -11,7 +11,7 @@ import struct
 import msgspec
 
 from server.config import EngineConfig
-from server.engine.request import Request, StepStats, TokenEvent
+from server.engine.request import GroupPicture, Request, StepStats, TokenEvent
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
@@ -30,6 +30,12 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     """Stop these; their blocks come back before the next step. Unknown ids are ignored: they ended meanwhile."""
 
     request_ids: tuple[str, ...]
+
+
+class Watch(msgspec.Struct, frozen=True, tag=True):
+    """Somebody looks: send a picture of the blocks every so often, with a step. 0: nobody looks any more."""
+
+    interval_ms: int
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
@@ -53,6 +59,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     load_seconds: float
     kernels: str = ""  # the instruction set of native kernels, or "torch"
     note: str = ""  # one line for the user: why the backend isn't what one would expect
+    quantization: str = "none"  # of the weights: int8 or int4 as asked for, else the file's types ("Q4_1+Q8_0")
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -73,6 +80,7 @@ class Step(msgspec.Struct, frozen=True, tag=True):
 
     events: tuple[TokenEvent, ...]
     stats: StepStats
+    picture: tuple[GroupPicture, ...] | None = None  # one per KV group, when somebody watches and it is time
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
@@ -81,7 +89,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-ToEngine = Start | Submit | Cancel | Ping
+ToEngine = Start | Submit | Cancel | Watch | Ping
 ToApi = Ready | Progress | Failed | Step | Pong
 
 LENGTH = struct.Struct("<I")

@@ -8,6 +8,8 @@ import torch
 from cache.groups import KVGroup, group_layers
 from cache.pool import KVPool, bytes_per_token, lazy_zeros
 from model.attention.backend import KVStore
+from model.kernels.ops import CacheLayer, store
+from tests.helpers.native_teams import native_team
 
 
 def make_pool(dtype: torch.dtype = torch.float32) -> KVPool:
@@ -18,7 +20,7 @@ def make_pool(dtype: torch.dtype = torch.float32) -> KVPool:
 def test_the_pool_is_what_attention_asks_for() -> None:
     store: KVStore = make_pool()
     asked = {name for name in vars(KVStore) if not name.startswith("_")}
-    assert asked == {"block_size", "group_of", "keys", "values", "write"}
+    assert asked == {"block_size", "group_of", "keys", "values", "scales", "write"}
     assert all(hasattr(store, name) for name in asked)
 
 
@@ -41,6 +43,41 @@ def test_what_is_written_is_found_at_its_slot_in_the_dtype_of_the_pool(dtype: to
         assert torch.equal(pool.keys(1)[block, offset], keys[row].to(dtype))
         assert torch.equal(pool.values(1)[block, offset], values[row].to(dtype))
     assert int((pool.keys(1) != 0).any(-1).any(-1).sum()) == 3, "nothing else was touched"
+
+
+def test_int8_keeps_codes_and_a_scale_per_token_and_head() -> None:
+    pool = make_pool(torch.int8)
+    torch.manual_seed(0)
+    keys, values = torch.randn(3, 2, 6), 100 * torch.randn(3, 2, 6)
+    pool.write(1, torch.tensor([4, 11, 17]), keys, values)
+    scales = pool.scales(1)
+    assert scales is not None
+    for codes, scale, exact in zip((pool.keys(1), pool.values(1)), scales, (keys, values), strict=True):
+        assert (codes.dtype, scale.dtype, scale.shape) == (torch.int8, torch.float32, (5, 4, 2))
+        for row, (block, offset) in enumerate([(1, 0), (2, 3), (4, 1)]):
+            step = exact[row].abs().amax(-1) / 127
+            assert torch.equal(scale[block, offset], step)
+            assert ((codes[block, offset] * step[:, None] - exact[row]).abs() <= 0.501 * step[:, None]).all()
+        assert int((scale != 0).sum()) == 6
+    assert make_pool().scales(1) is None
+
+
+def test_codes_have_the_bits_that_native_kernels_write() -> None:
+    """Ties, zeros, tiny, huge and odd numbers too: what one backend cached, the other could read."""
+    torch.manual_seed(1)
+    rows = torch.randn(40, 2, 6)
+    rows[0], rows[1, :, 0], rows[2, 0] = 0.0, torch.nan, torch.tensor([127.0, 0.5, 1.5, -2.5, -0.5, 3.5])
+    rows[3, 1, 2], rows[4], rows[5], rows[6] = torch.inf, 1e-31 * rows[4], 1e38 * rows[5], 1e-42
+    pool, slots = make_pool(torch.int8), torch.arange(4, 20)
+    for first in (0, 16, 24):
+        part = rows[first : first + 16]
+        pool.write(1, slots, part, -part)
+        other = make_pool(torch.int8)
+        store(native_team(), part, -part, slots, CacheLayer(other.keys(1), other.values(1), other.scales(1)))
+        assert torch.equal(pool.keys(1), other.keys(1))
+        assert torch.equal(pool.values(1), other.values(1))
+        for mine, its in zip(pool.scales(1) or (), other.scales(1) or (), strict=True):
+            torch.testing.assert_close(mine, its, rtol=0, atol=0, equal_nan=True)
 
 
 def test_layers_keys_and_values_do_not_share_memory() -> None:
@@ -67,11 +104,24 @@ def test_clear_zeroes_the_blocks_of_one_group_even_where_they_hold_nan() -> None
     assert pool.values(1)[1:].isnan().all()
 
 
-def test_the_size_of_a_block_is_what_its_tensors_take() -> None:
-    pool = make_pool(torch.bfloat16)
-    assert bytes_per_token(2, 6, torch.bfloat16) == 48
+def test_clear_zeroes_scales_too() -> None:
+    pool = make_pool(torch.int8)
+    pool.write(0, torch.tensor([5, 9]), torch.full((2, 2, 6), torch.nan), torch.full((2, 2, 6), torch.inf))
+    pool.clear(1, [2])
+    for scale in pool.scales(0) or ():
+        assert scale[1, 1].isnan().all()
+        assert not scale[2].any()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 48), (torch.int8, 40), (torch.float64, 192)])
+def test_the_size_of_a_block_is_what_its_tensors_take(dtype: torch.dtype, size: int) -> None:
+    pool = make_pool(dtype)
+    assert bytes_per_token(2, 6, dtype) == size
     for group, layers in enumerate([(1,), (0, 2)]):
-        storage = sum(pool.keys(layer).nbytes + pool.values(layer).nbytes for layer in layers)
+        parts = [
+            part for layer in layers for part in (pool.keys(layer), pool.values(layer), *(pool.scales(layer) or ()))
+        ]
+        storage = sum(part.nbytes for part in parts)
         assert pool.block_bytes(group) * pool.keys(layers[0]).shape[0] == storage
 
 

@@ -1,4 +1,7 @@
-"""One server with the default model for all tests that need real words. Skipped where the model can't be had."""
+"""Servers that several files share: one with a tiny exact model, and one with the default model for real words.
+
+The second is skipped where the model can't be had.
+"""
 
 from collections.abc import Iterator
 
@@ -6,6 +9,16 @@ import pytest
 
 from tests.helpers.live_server import LiveServer
 from tests.helpers.real_models import real_model
+from tests.helpers.tiny_model_dir import make_model_dir
+
+EXACT = ("--dtype", "float64", "--kv-cache-dtype", "float64", "--threads", "1", "--kv-cache-memory", "64MiB")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    model = make_model_dir(tmp_path_factory.mktemp("models") / "tiny")
+    with LiveServer(str(model), *EXACT) as live:
+        yield live.wait_ready()
 
 
 @pytest.fixture(scope="session")

@@ -13,19 +13,10 @@ import openai
 import pytest
 
 from tests.helpers.live_server import LiveServer, at_once
-from tests.helpers.tiny_model_dir import make_model_dir
 
 pytestmark = pytest.mark.e2e
 
-EXACT = ("--dtype", "float64", "--kv-cache-dtype", "float64", "--threads", "1", "--kv-cache-memory", "64MiB")
 LONG = {"ignore_eos": True, "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    model = make_model_dir(tmp_path_factory.mktemp("models") / "tiny")
-    with LiveServer(str(model), *EXACT) as live:
-        yield live.wait_ready()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Servin
 from server.app import create_app
 from server.engine.errors import ServiceError
 from server.engine.inflight import InFlight
-from server.engine.request import FinishReason, Request, TokenEvent, TokenLogprob
+from server.engine.request import FinishReason, GroupPicture, Request, TokenEvent, TokenLogprob
 from server.engine.submission import Submission
 from server.engine.wire import Ready
 from server.keys import Key, KeyRing
@@ -100,6 +100,8 @@ class FakeService:
         self.metrics = Metrics()
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
+        self.watched: list[int] = []  # the intervals that were asked for
+        self.picture: tuple[GroupPicture, ...] = ()
         self.in_flight = InFlight(
             running_limit=8,
             waiting_limit=100,
@@ -123,6 +125,10 @@ class FakeService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return submission
+
+    def watch(self, interval_ms: int) -> None:
+        self.watched.append(interval_ms)
+        self.picture = (GroupPicture(1, (3, 2, 0, 5)),) if interval_ms else ()
 
     async def _run(self, requests: Sequence[Request]) -> None:
         for step in self.play(requests):

@@ -15,12 +15,17 @@ class Answered:
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    raw_headers: list[tuple[str, str]] = field(default_factory=list)
     blocks: list[bytes] = field(default_factory=list)
     complete: bool = False
 
     @property
     def body(self) -> bytes:
         return b"".join(self.blocks)
+
+    def every_header(self, name: str) -> list[str]:
+        """All lines of one header, in order."""
+        return [value for each, value in self.raw_headers if each == name]
 
     def json(self) -> Any:
         return json.loads(self.body)
@@ -48,6 +53,18 @@ class Answered:
             assert block.startswith("data: "), block
             data = block.removeprefix("data: ")
             found.append(data if data == "[DONE]" else json.loads(data))
+        return found
+
+    def named_events(self) -> list[dict[str, Any]]:
+        """Events whose name stands before their data, and in it as `type`; comments are left out."""
+        found = []
+        for block in self.body.decode().removesuffix("\n\n").split("\n\n"):
+            if block.startswith(":"):
+                continue
+            name, data = block.split("\n")
+            event = json.loads(data.removeprefix("data: "))
+            assert name == f"event: {event['type']}", block
+            found.append(event)
         return found
 
     def chunks(self) -> list[dict[str, Any]]:
@@ -103,7 +120,8 @@ class Call:
     async def _send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.answered.status = message["status"]
-            self.answered.headers = {k.decode(): v.decode("latin-1") for k, v in message["headers"]}
+            self.answered.raw_headers = [(k.decode(), v.decode("latin-1")) for k, v in message["headers"]]
+            self.answered.headers = dict(self.answered.raw_headers)
         elif message.get("body"):
             self.answered.blocks.append(bytes(message["body"]))
         self.answered.complete = message["type"] == "http.response.body" and not message.get("more_body")

@@ -20,7 +20,7 @@ from pathlib import Path
 from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 from server.engine.main import Channel, load, serve
-from server.engine.request import FinishReason, GroupStats, Request, StepStats, TokenEvent
+from server.engine.request import FinishReason, GroupPicture, GroupStats, Request, StepStats, TokenEvent
 from server.engine.wire import Ready
 
 COUNT = 1  # writes 100, 101, 102 ... one a step, max_tokens of them
@@ -69,6 +69,12 @@ class FakeCore:
 
     def stats(self) -> StepStats:
         return self._stats(0)
+
+    def on_ready(self, wake: Callable[[], None]) -> None:
+        """It never gets anything to do by itself."""
+
+    def picture(self) -> tuple[GroupPicture, ...]:
+        return (GroupPicture(1, (3, len(self.live), 0, 100 - len(self.live))),)
 
     def _advance(self, request: Request) -> int:
         match request.prompt[0]:

@@ -18,7 +18,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 120.0  # seconds; for a machine that is busy with other things
-COMMAND = [sys.executable, "-c", "from server.cli import main; main()"]
+# tests of big clients run in an environment of their own, and the server in another
+PYTHON = os.environ.get("KVELL_TEST_PYTHON", sys.executable)
+COMMAND = [PYTHON, "-c", "from server.cli import main; main()"]
 
 
 def environment(**extra: str) -> dict[str, str]:

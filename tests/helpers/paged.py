@@ -56,6 +56,9 @@ class PlainKV:
     def values(self, layer_id: int) -> Tensor:
         return self._pool[1, layer_id]
 
+    def scales(self, layer_id: int) -> None:
+        return None
+
     def write(self, layer_id: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         assert slots.is_meta or int(slots.min()) >= self.block_size, "a write to the null block"
         self.keys(layer_id).flatten(0, 1)[slots] = keys.to(self._pool.dtype)

@@ -2,7 +2,7 @@
 the block size, forks after a common beginning, several choices, one-token prompts and answers, tiny alphabets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import msgspec
@@ -63,7 +63,7 @@ def make_prompts(rng: Random, count: int, *, block_size: int, longest: int, alph
 
 def make_params(rng: Random, *, choice: int = 0) -> SamplingParams:
     """Greedy or sampled, with the settings that look at the history or end an answer early."""
-    return SamplingParams(
+    params = SamplingParams(
         temperature=rng.choice([0.0, 0.0, 0.7, 1.3]),
         top_k=rng.choice([0, 0, 4]),
         top_p=rng.choice([1.0, 0.9]),
@@ -74,6 +74,24 @@ def make_params(rng: Random, *, choice: int = 0) -> SamplingParams:
         num_logprobs=rng.choice([None, 0, 2]),
         min_tokens=rng.choice([0, 0, 3]),
         stop_token_ids=rng.choice([(), (), (7,), (2, 9)]),
+    )
+    return _with_rarer_ones(Random(repr(params)), params)  # rng goes on as it would without them
+
+
+def _with_rarer_ones(rng: Random, params: SamplingParams) -> SamplingParams:
+    if rng.random() < 0.6:
+        return params
+    return replace(
+        params,
+        typical_p=rng.choice([1.0, 0.8]),
+        xtc_probability=rng.choice([0.0, 0.5]),
+        xtc_threshold=0.05,
+        dry_multiplier=rng.choice([0.0, 0.8]),
+        dry_allowed_length=1,
+        dry_sequence_breakers=rng.choice([(), (1,)]),
+        dry_penalty_last_n=rng.choice([-1, 6]),
+        bad_words=rng.choice([(), ((3,), (0, 1))]),
+        allowed_token_ids=rng.choice([(), (), tuple(range(10))]),
     )
 
 

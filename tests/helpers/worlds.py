@@ -66,6 +66,8 @@ class Answer:
     preemptions: int = 0
     queue_seconds: float = 0.0
     num_events: int = 0
+    ended_by: str = ""
+    refused: bool = False
 
     @property
     def said(self) -> tuple[list[int], list[TokenLogprob], FinishReason | None]:
@@ -95,7 +97,7 @@ class World:
             answer.logprobs += event.logprobs
             answer.finish, answer.error = event.finish, event.error
             answer.cached_tokens, answer.preemptions = event.cached_tokens, event.preemptions
-            answer.queue_seconds = event.queue_seconds
+            answer.queue_seconds, answer.ended_by = event.queue_seconds, event.ended_by
             answer.num_events += 1
         self.history.append(outcome.stats)
         return outcome.stats
@@ -176,6 +178,8 @@ def solo(request: Request, windows: Sequence[int | None], sampler: Any = None) -
     """What the fake model answers to a request, without engine, scheduler or cache."""
     sampler = sampler or QuickSampler()
     tokens, answer = list(request.prompt), Answer()
+    if request.max_tokens == 0:
+        answer.finish = "length"
     while answer.finish is None:
         row = SamplingRow(request.params, position=len(tokens), prompt=request.prompt, output=list(answer.tokens))
         choice = sampler.sample(solo_logits(tokens, windows)[None], [row])[0]

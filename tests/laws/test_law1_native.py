@@ -5,7 +5,7 @@ Compared with what a request gets alone, its prompt in one piece, nothing cached
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
@@ -17,6 +17,7 @@ from cache.pool import KVPool
 from model.decoder import Decoder
 from model.native_runner import NativeRunner
 from model.sampling_params import SamplingParams
+from model.wishes import wish_of
 from server.engine.request import Request
 from tests.helpers.native_models import config_of, make_both
 from tests.helpers.native_teams import native_team
@@ -52,7 +53,7 @@ class Model:
 MODELS = {
     "llama 4-bit": Model("llama", "Q4_1", torch.bfloat16, (None,)),
     "llama float": Model("llama", "F32", torch.float32, (None,)),
-    "gemma 8-bit": Model("gemma3", "Q8_0", torch.bfloat16, (None, 9)),
+    "gemma 8-bit, int8 cache": Model("gemma3", "Q8_0", torch.int8, (None, 9)),
     "mistral bfloat16": Model("mistral window", "BF16", torch.bfloat16, (7,)),
 }
 
@@ -185,3 +186,28 @@ def test_a_neighbour_whose_numbers_are_not_finite_changes_no_bit() -> None:
     }
     for request in good:
         assert answers[request.id].said == its[request.id].said
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("count", [2, 9, 33])
+def test_rows_served_from_summaries_and_whole_rows_change_each_other_by_no_bit(name: str, count: int) -> None:
+    """Greedy ones, draws among few, and such as need all logits; with and without logprobs; and a bias of nothing."""
+    model, rng = MODELS[name], Random(count)
+    requests, twins = [], []
+    for i in range(count):
+        params = SamplingParams(
+            temperature=rng.choice([0.0, 0.8]),
+            top_k=rng.choice([0, 1, 5, 40]),
+            top_p=rng.choice([1.0, 0.9]),
+            repetition_penalty=rng.choice([1.0, 1.0, 1.3]),
+            num_logprobs=rng.choice([None, 0, 3, 20]),
+            seed=i,
+        )
+        request = Request(f"{i}", tuple(rng.randrange(61) for _ in range(3 + 4 * i % 30)), 6, params)
+        requests.append(request)
+        twins.append(msgspec.structs.replace(request, id=f"twin{i}", params=replace(params, logit_bias={5: 0.0})))
+    assert {wish_of(each.params).whole for each in requests} == {True, False}
+    answers = model.world(model.roomy(num_seqs=70)).run(requests + twins)
+    for request, twin in zip(requests, twins, strict=True):
+        expect_as_alone(model, request, answers[request.id])
+        assert answers[twin.id].said == answers[request.id].said

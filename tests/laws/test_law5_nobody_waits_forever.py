@@ -2,12 +2,13 @@
 
 from random import Random
 
+import msgspec
 import pytest
 
 from model.sampling_params import SamplingParams
 from server.engine.request import Request
 from tests.helpers.workloads import SHAPES, Script, make_requests, scatter
-from tests.helpers.worlds import Setting, make_world, random_setting
+from tests.helpers.worlds import Setting, make_world, random_setting, solo
 
 
 def most_steps(script: Script) -> int:
@@ -101,3 +102,52 @@ def test_a_tiny_step_budget_still_serves_prompts_beside_many_streams() -> None:
     script = Script({0: requests[:7], 3: requests[7:]})
     answers = make_world(Setting(max_num_batched_tokens=1)).play(script, most_steps=120)
     assert answers["prompt"].finish == "length"
+
+
+def timed(name: str, prompt: int, max_tokens: int, deadline: float) -> Request:
+    return msgspec.structs.replace(greedy(name, prompt, max_tokens), deadline=deadline)
+
+
+def test_a_deadline_ends_decoding_with_what_there_is() -> None:
+    world = make_world(cost=lambda chunks: 1.0)
+    free = world.run([greedy("x", 8, 20)])["x"].tokens
+    world = make_world(cost=lambda chunks: 1.0)
+    answer = world.run([timed("x", 8, 20, deadline=6.5)])["x"]
+    assert (answer.finish, answer.ended_by) == ("length", "deadline")
+    assert answer.tokens == free[: len(answer.tokens)]
+    assert len(answer.tokens) == 7, "the step that had begun in time still counts"
+
+
+def test_a_deadline_holds_in_the_line_too_and_in_the_middle_of_a_prompt() -> None:
+    world = make_world(Setting(max_num_seqs=1, max_num_batched_tokens=4), cost=lambda chunks: 1.0)
+    answers = world.run([timed("prompt", 40, 5, deadline=3.5), timed("line", 4, 5, deadline=2.5), greedy("free", 4, 3)])
+    assert [answers[name].ended_by for name in ("prompt", "line", "free")] == ["deadline", "deadline", ""]
+    assert [len(answers[name].tokens) for name in ("prompt", "line", "free")] == [0, 0, 3]
+    assert answers["line"].queue_seconds == 3.0
+
+
+def test_a_deadline_that_has_passed_computes_nothing_and_one_that_has_not_changes_nothing() -> None:
+    world = make_world(cost=lambda chunks: 1.0)
+    answers = world.run([timed("late", 8, 5, deadline=0.0), timed("early", 8, 5, deadline=1e9), greedy("free", 8, 5)])
+    assert (answers["late"].tokens, answers["late"].ended_by) == ([], "deadline")
+    assert sum(stats.prompt_tokens for stats in world.history) == 16
+    assert answers["early"].ended_by == ""
+    assert answers["early"].finish == "length"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_deadlines_in_a_crowd_end_on_time_and_change_nobody_else(seed: int) -> None:
+    rng = Random(seed)
+    requests = make_requests(rng, 12, block_size=4, longest=20, most_new=12)
+    timed_ones = {each.id: rng.uniform(0, 25) for each in requests if rng.random() < 0.5}
+    given = [msgspec.structs.replace(each, deadline=timed_ones.get(each.id)) for each in requests]
+    setting = Setting(num_blocks=(14,), max_num_seqs=4, max_num_batched_tokens=9)
+    world = make_world(setting, cost=lambda chunks: 1.0)
+    answers = world.run(given)
+    for request in requests:
+        answer, its = answers[request.id], solo(request, (None,))
+        if answer.ended_by:
+            assert answer.tokens == its.tokens[: len(answer.tokens)]
+        else:
+            assert answer.said == its.said
+    assert any(each.ended_by for each in answers.values())

@@ -54,6 +54,9 @@ FILTERS = [
     {"top_k": 50, "top_p": 0.8},
     {"top_k": 300, "top_p": 0.99, "min_p": 0.2},
     {"top_p": 0.95, "min_p": 0.1},
+    {"typical_p": 0.2},
+    {"typical_p": 0.9},
+    {"typical_p": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.01},
 ]
 
 

@@ -1,6 +1,8 @@
 """The native program against torch: every family, every storage type; the same bits however a step is made up."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -8,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.batch import Chunk
+from model.batch import MOST_BEST, Chunk, Wish
 from model.decoder import Decoder
 from model.native_runner import NativeRunner
+from model.scores import Scores
 from tests.helpers.native_models import CONFIGS, config_of, make_both
 from tests.helpers.native_teams import native_team
 from tests.helpers.paged import Paged, PlainKV
@@ -224,4 +227,38 @@ def test_after_such_an_error_the_next_step_is_as_good_as_ever() -> None:
 def test_a_step_that_can_not_be_is_an_error_and_no_crash(chunk: Chunk, fault: str) -> None:
     world = native(make_both(config_of("llama")).native)
     with pytest.raises(ValueError, match=fault):
+        world.runner.run([chunk])
+
+
+def test_a_wish_for_less_than_the_row_gets_the_same_numbers_and_moves_no_neighbour() -> None:
+    """The summary of a row is the same bits whether it is wanted whole or not, alone or among others."""
+    config = config_of("llama", vocab_size=1100)
+    decoder = make_both(config, "Q8_0").native
+    texts = [[(7 * i + j) % 61 for j in range(5 + i)] for i in range(9)]
+    wishes = [Wish(i % 3 == 0, [1, 5, 20][i % 3], i % 2 == 0) for i in range(9)]
+
+    def run(numbers: Sequence[int], instead: Wish | None = None) -> Scores:
+        world = native(decoder)
+        chunks = [world.chunk(f"{i}", texts[i], num_logits=1) for i in numbers]
+        return world.runner.run(
+            [replace(chunk, wish=instead or wishes[i]) for chunk, i in zip(chunks, numbers, strict=True)]
+        )
+
+    together, whole = run(range(9)), run(range(9), Wish(True, 20, True))
+    assert together.places == [0, None, None, 1, None, None, 2, None, None]
+    assert torch.equal(together.logits, whole.logits[::3])
+    for i, wish in enumerate(wishes):
+        summary, full = together.summaries[i], whole.summaries[i]
+        assert summary is not None
+        assert full is not None
+        assert summary[:2] == (full.ids[: wish.num_best], full.logits[: wish.num_best])
+        assert summary.log_sum == full.log_sum if wish.log_sum else math.isnan(summary.log_sum)
+        (alone,) = run([i]).summaries
+        assert repr(alone) == repr(summary)
+
+
+def test_more_than_the_head_keeps_is_an_error_and_no_crash() -> None:
+    world = native(make_both(config_of("llama")).native)
+    chunk = replace(world.chunk("a", [1], num_logits=1), wish=Wish(False, MOST_BEST + 1))
+    with pytest.raises(ValueError, match="chunk 0: 65 best of 65"):
         world.runner.run([chunk])

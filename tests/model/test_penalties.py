@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from model.bans import banned_ids
+from model.dry import Repetitions
 from model.history import SPARE, TokenHistory
 from model.penalties import LARGEST, Edits, wants_history
 from model.sampling_params import SamplingParams
@@ -25,11 +27,20 @@ def history_of(prompt: list[int], output: list[int]) -> TokenHistory:
     return history
 
 
+def repetitions_of(prompt: list[int], output: list[int], params: SamplingParams) -> Repetitions:
+    found = Repetitions(prompt, params.dry_sequence_breakers)
+    found.update(output)
+    return found
+
+
 def changed(logits: Tensor, params: SamplingParams, prompt: list[int], output: list[int]) -> Tensor:
     """What one row looks like while its edits are applied."""
     edits = Edits(logits.shape[-1])
     edits.penalise(0, params, history_of(prompt, output))
-    edits.bias(0, params, len(output))
+    edits.subtract(0, *repetitions_of(prompt, output, params).penalties(params))
+    edits.bias(0, params.logit_bias, banned_ids(params, prompt, output))
+    if params.allowed_token_ids:
+        edits.keep_only(0, params.allowed_token_ids)
     with edits.applied(logits[None]):
         return logits.clone()
 
@@ -71,7 +82,14 @@ def test_without_min_tokens_nothing_is_banned() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_visible(value: float) -> None:
     params = SamplingParams(
-        repetition_penalty=2.0, frequency_penalty=1.0, logit_bias={0: -100.0}, min_tokens=5, stop_token_ids=(0,)
+        repetition_penalty=2.0,
+        frequency_penalty=1.0,
+        logit_bias={0: -100.0},
+        min_tokens=5,
+        stop_token_ids=(0,),
+        dry_multiplier=1.0,
+        dry_allowed_length=1,
+        allowed_token_ids=(1,),
     )
     row = changed(torch.tensor([value, 1.0]), params, [0], [0])
     assert math.isnan(row[0]) if value != -math.inf else row[0] == -math.inf
@@ -91,7 +109,9 @@ def test_the_logits_come_back_bit_for_bit_also_after_an_error() -> None:
     for row in range(3):
         params = SamplingParams(repetition_penalty=1.3, logit_bias={3: 5.0, 4: -100.0})
         edits.penalise(row, params, history_of([3, 4, 5], [5, 6]))
-        edits.bias(row, params, 2)
+        edits.bias(row, params.logit_bias, (7,))
+        edits.subtract(row, np.array([3, 8]), np.array([1.5, 2.5]))
+        edits.keep_only(row, [3, 4, 8])
     with contextlib.suppress(RuntimeError), edits.applied(logits):
         assert logits.numpy().tobytes() != before
         raise RuntimeError
@@ -101,8 +121,8 @@ def test_the_logits_come_back_bit_for_bit_also_after_an_error() -> None:
 def test_each_row_gets_its_own_edits() -> None:
     logits = torch.zeros(3, VOCAB)
     edits = Edits(VOCAB)
-    edits.bias(2, SamplingParams(logit_bias={0: 1.0}), 0)
-    edits.bias(0, SamplingParams(logit_bias={VOCAB - 1: 2.0}), 0)
+    edits.bias(2, {0: 1.0}, ())
+    edits.bias(0, {VOCAB - 1: 2.0}, ())
     with edits.applied(logits):
         assert logits.nonzero().tolist() == [[0, VOCAB - 1], [2, 0]]
 
@@ -110,7 +130,7 @@ def test_each_row_gets_its_own_edits() -> None:
 @pytest.mark.parametrize("token", [-1, VOCAB])
 def test_a_bias_on_an_id_that_does_not_exist_is_not_let_through(token: int) -> None:
     with pytest.raises(AssertionError, match=str(VOCAB)):
-        Edits(VOCAB).bias(0, SamplingParams(logit_bias={token: 1.0}), 0)
+        Edits(VOCAB).bias(0, {token: 1.0}, ())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -124,6 +144,10 @@ def test_any_mixture_agrees_with_plain_python(seed: int) -> None:
         logit_bias={int(token): float(random.normal()) for token in random.integers(0, 40, 5)},
         min_tokens=int(random.integers(0, 20)),
         stop_token_ids=(3, 5),
+        dry_multiplier=float(random.choice([0, 2])),
+        dry_allowed_length=1,
+        bad_words=((1,), (2, 3)),
+        allowed_token_ids=(0, 1, 2, 3, 30, 31) if seed % 3 == 0 else (),
     )
     prompt, output = (random.integers(0, 40, int(size)).tolist() for size in random.integers(0, 30, 2))
     assert changed(logits, params, prompt, output).tolist() == edited(logits.tolist(), params, prompt, output)
@@ -152,3 +176,9 @@ def test_an_output_that_shrinks_is_a_fault_of_the_caller() -> None:
     history = history_of([], [1, 2])
     with pytest.raises(AssertionError, match="shrank"):
         history.update([1])
+
+
+def test_what_is_not_allowed_is_impossible_and_the_rest_untouched() -> None:
+    row = changed(torch.tensor([3.0, 2.0, 1.0, math.nan]), SamplingParams(allowed_token_ids=(1, 1)), [], [])
+    assert row[:3].tolist() == [-math.inf, 2.0, -math.inf]
+    assert row[3].isnan()

@@ -47,8 +47,10 @@ def test_any_mixture_of_parameters_agrees_with_plain_python(vocab: int) -> None:
         if max(scores) == -math.inf:
             assert result.failed
             continue
-        number = uniform(each.params.seed, each.params.choice, each.position)
-        assert result.token == draw(distribution(scores, each.params), number), each
+        where = each.params.seed, each.params.choice, each.position
+        exclude = uniform(*where, stream=1) < each.params.xtc_probability
+        kept = distribution(scores, each.params, exclude=exclude)
+        assert result.token == draw(kept, uniform(*where)), each
         if each.params.num_logprobs is None:
             assert result.logprob is None
         else:

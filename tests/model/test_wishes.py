@@ -35,7 +35,9 @@ def test_a_field_of_a_row_that_is_not_known_here_must_be_thought_about() -> None
         "position",
         "prompt",
         "output",
+        "mask",
         "_history",
+        "_repetitions",
         "_wish",
     }
 

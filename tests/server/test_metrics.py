@@ -89,6 +89,7 @@ def ready(**changes: Any) -> Ready:
         "load_seconds": 1.5,
         "kernels": "torch",
         "note": "no compiler",
+        "quantization": "int4",
     }
     return Ready(**(usual | changes))
 
@@ -194,6 +195,7 @@ def test_restarts_are_counted_and_the_latest_backend_is_the_one_shown(metrics: M
     assert (figure(metrics, "engine_restarts_total"), figure(metrics, "engine_load_seconds")) == (1, 2.5)
     shown = [line for line in metrics.render()[0].decode().splitlines() if line.startswith("kvell_backend_info")]
     labels = 'backend="torch",device="cpu",dtype="float32",kernels="torch",kv_cache_dtype="float32",note="no compiler"'
+    labels += ',quantization="int4"'
     assert shown == [f"kvell_backend_info{{{labels}}} 1.0"]
 
 

@@ -31,6 +31,12 @@ def test_it_names_address_model_context_and_cache() -> None:
     assert "400 tokens, 1 MiB (float32)" in lines[4]
 
 
+def test_it_says_how_the_weights_are_quantised() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    announce(console, structs.replace(READY, quantization="int4"), url=URL, model_id="m", chats=True, needs_key=False)
+    assert "m (int4 weights, cpu, torch" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_the_context_is_no_longer_than_the_cache() -> None:
     console = Console(file=io.StringIO(), width=80)
     small = structs.replace(READY, cache_tokens=96)

@@ -1,6 +1,7 @@
 // Planning attention, and handing its items to the threads. See attention.h.
 #include "attention.h"
 
+#include "kernels.h"
 #include "threads.h"
 
 namespace {
@@ -72,14 +73,6 @@ struct Planner {
   }
 };
 
-AttentionItem item_for(int32_t isa, int32_t stored) {
-#if defined(KVELL_BUILD_AVX2)
-  if (isa == KVELL_AVX2 || isa == KVELL_AVX512) return attention_item_avx2(stored);
-#endif
-  (void)isa;
-  return attention_item_plain(stored);
-}
-
 // KV heads of a tile: all, where every item has few rows and there are enough items for all threads.
 int64_t heads_at_once(const kvell_attention& call, int64_t threads) {
   const int64_t group = call.num_heads / call.num_kv_heads;
@@ -113,7 +106,7 @@ int64_t kvell_attention_scratch_floats(int32_t num_heads, int32_t num_kv_heads, 
 
 void kvell_attend(kvell_team* team, const kvell_attention* call) {
   const int64_t stride = kvell_attention_scratch_floats(call->num_heads, call->num_kv_heads, call->head_dim);
-  const AttentionItem run = item_for(kvell_team_isa(team), call->stored);
+  const AttentionItem run = kernels_of(team).attention_item(call->stored);
   const int64_t at_once = heads_at_once(*call, kvell_team_threads(team)), tiles = call->num_kv_heads / at_once;
   // Heads of one item follow one another: they read neighbouring memory.
   parallel(team, call->num_items * tiles, [&](int64_t tile, int worker) {

@@ -90,7 +90,5 @@ static inline bool are_few(const kvell_attention& call, int64_t rows) {
 // For KV heads kv_head .. kv_head + kv_heads - 1; several only where rows are few, and no more than most_rows in all.
 using AttentionItem = void (*)(const kvell_attention& call, const kvell_attention_item& item, int64_t kv_head,
                                int64_t kv_heads, float* scratch);
-AttentionItem attention_item_plain(int32_t stored);
-AttentionItem attention_item_avx2(int32_t stored);
 
 }  // namespace kvell

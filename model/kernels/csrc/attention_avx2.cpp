@@ -1,5 +1,6 @@
 // Attention with AVX2 and FMA. Compiled with -mavx2 -mfma; nothing here may run before the processor was asked.
 #define KVELL_LANES_AVX2
 #include "attention_item.h"
+#include "kernels.h"
 
-kvell::AttentionItem kvell::attention_item_avx2(int32_t stored) { return item_of(stored); }
+kvell::AttentionItem kvell::avx2::attention_item(int32_t stored) { return item_of(stored); }

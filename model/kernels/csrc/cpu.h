@@ -8,7 +8,7 @@
 namespace kvell {
 
 // Tells the processor that this is a waiting loop.
-inline void relax() {
+static inline void relax() {
 #if defined(__x86_64__) || defined(_M_X64)
   _mm_pause();
 #elif defined(__aarch64__)
@@ -17,7 +17,7 @@ inline void relax() {
 }
 
 // Asks for the cache line of `address` before it is needed. Any address will do.
-inline void prefetch(const void* address) {
+static inline void prefetch(const void* address) {
 #if defined(__GNUC__)
   __builtin_prefetch(address);
 #else

@@ -42,7 +42,7 @@ using namespace kvell;
 
 void kvell_quantize(kvell_team* team, const float* x, int64_t x_stride, int64_t num_tokens, int32_t columns,
                     kvell_block* out) {
-  const Kernels& kernels = *kernels_of(kvell_team_isa(team));
+  const Kernels& kernels = kernels_of(team);
   const int64_t depth = num_blocks(columns), per_tile = std::max<int64_t>(1, 16 * 1024 / columns);
   parallel(team, ceil_div(num_tokens, per_tile), [&](int64_t tile, int) {
     const int64_t end = std::min((tile + 1) * per_tile, num_tokens);
@@ -54,7 +54,7 @@ void kvell_matmul(kvell_team* team, const kvell_matrix* matrices, int32_t num_ma
                   const kvell_block* blocks, const float* x, int64_t x_stride, float* out, int64_t out_stride) {
   constexpr int MOST = 8;  // matrices whose tiles are shared out together
   if (num_tokens == 0) return;
-  const Kernels& kernels = *kernels_of(kvell_team_isa(team));
+  const Kernels& kernels = kernels_of(team);
   for (; num_matrices > 0; matrices += MOST, num_matrices -= MOST) {
     const int count = std::min(num_matrices, MOST);
     Cut cuts[MOST];

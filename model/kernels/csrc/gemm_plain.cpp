@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "layout.h"
 
-namespace kvell {
+namespace kvell::plain {
 namespace {
 
 constexpr float LEAST = 0x1p-100f;  // below it the reciprocal would overflow
@@ -37,13 +37,6 @@ void quantize_block(const float* x, int count, kvell_block& out) {
   out.sum = out.scale * static_cast<float>(sums[0] + sums[1]);
 }
 
-void quantize_row(const float* x, int columns, kvell_block* out) {
-  for (int column = 0; column < columns; column += KVELL_BLOCK, ++out) {
-    const int left = columns - column;
-    quantize_block(x + column, left < KVELL_BLOCK ? left : KVELL_BLOCK, *out);
-  }
-}
-
 float times_block(const kvell_matrix& m, const uint8_t* block, int row, const kvell_block& x, float acc) {
   for (int group = 0; group < groups_per_block(m); ++group) {
     int sum = 0;
@@ -63,6 +56,15 @@ void for_each_output(const kvell_matrix& m, const Tile& tile, Output out, Elemen
   for (int64_t token = tile.first_token; token < tile.last_token; ++token)
     for (int row = first; row < last && row < m.rows; ++row)
       out.data[token * out.stride + m.first_row + row] = element(token, row / KVELL_PANEL, row % KVELL_PANEL);
+}
+
+}  // namespace
+
+void quantize_row(const float* x, int columns, kvell_block* out) {
+  for (int column = 0; column < columns; column += KVELL_BLOCK, ++out) {
+    const int left = columns - column;
+    quantize_block(x + column, left < KVELL_BLOCK ? left : KVELL_BLOCK, *out);
+  }
 }
 
 void matmul_codes(const kvell_matrix& m, const Tile& tile, const kvell_block* blocks, Output out) {
@@ -85,8 +87,4 @@ void matmul_values(const kvell_matrix& m, const Tile& tile, const float* x, int6
   });
 }
 
-}  // namespace
-
-const Kernels PLAIN_KERNELS = {quantize_row, matmul_codes, matmul_values};
-
-}  // namespace kvell
+}  // namespace kvell::plain

@@ -18,7 +18,7 @@
 #define KVELL_API extern "C" __attribute__((visibility("default")))
 #endif
 
-constexpr int KVELL_ABI = 1;  // grows with every change that an old model/kernels/native.py couldn't use
+constexpr int KVELL_ABI = 2;  // grows with every change that an old model/kernels/native.py couldn't use
 constexpr int KVELL_PANEL = 8;
 constexpr int KVELL_BLOCK = 32;
 
@@ -69,8 +69,9 @@ KVELL_API kvell_team* kvell_team_create(int32_t threads, int32_t isa);  // null 
 KVELL_API void kvell_team_destroy(kvell_team* team);
 KVELL_API int32_t kvell_team_threads(const kvell_team* team);
 KVELL_API int32_t kvell_team_isa(const kvell_team* team);
-// 1 when the team's kernels give the same bits as plain C on small matrices of every kind.
-KVELL_API int32_t kvell_selftest(kvell_team* team);
+// The team's kernels against plain C on small cases of every kind: the name of the first that gives other bits, an empty
+// one when none does. Takes some milliseconds.
+KVELL_API const char* kvell_selftest(kvell_team* team);
 
 // Packing. first_row is a multiple of 8, and num_rows is one too, unless they are the matrix's last rows.
 KVELL_API int64_t kvell_matrix_bytes(const kvell_matrix* matrix);

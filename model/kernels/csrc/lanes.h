@@ -1,8 +1,9 @@
 // Eight float lanes: the words that attention and the ops are written in, once for every instruction set.
 //
-// A translation unit defines KVELL_LANES_AVX2 (and is compiled with -mavx2 -mfma) or nothing (portable C++). Both give
-// the same bits, because every word below is either exact or rounded once per lane, reductions across lanes have one
-// fixed tree, and the compiler is kept from contracting or reordering (-ffp-contract=off, no fast-math).
+// A translation unit defines KVELL_LANES_AVX2 (and is compiled with -mavx2 -mfma), KVELL_LANES_NEON (on 64-bit Arm) or
+// nothing (portable C++). All give the same bits, because every word below is either exact or rounded once per lane,
+// reductions across lanes have one fixed tree, and the compiler is kept from contracting or reordering
+// (-ffp-contract=off, no fast-math).
 //
 // All names are in an anonymous namespace: two instruction sets must never share an inline function, or the linker
 // would keep the one that the machine cannot run.
@@ -11,8 +12,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef KVELL_LANES_AVX2
+#if defined(KVELL_LANES_AVX2)
 #include <immintrin.h>
+#elif defined(KVELL_LANES_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace {
@@ -44,8 +47,10 @@ inline Bf16 round_to_bf16(float x) {
   return {uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-#ifdef KVELL_LANES_AVX2
+#if defined(KVELL_LANES_AVX2)
 #include "lanes_avx2.h"
+#elif defined(KVELL_LANES_NEON)
+#include "lanes_neon.h"
 #else
 #include "lanes_plain.h"
 #endif

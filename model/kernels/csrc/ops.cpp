@@ -14,14 +14,6 @@ using namespace kvell;
 
 constexpr int64_t kTileFloats = 4096;  // what a thread takes at a time: some microseconds of work
 
-const RowKernels& rows_of(const kvell_team* team) {
-#if defined(KVELL_BUILD_AVX2)
-  if (kvell_team_isa(team) == KVELL_AVX2 || kvell_team_isa(team) == KVELL_AVX512) return AVX2_ROWS;
-#endif
-  (void)team;
-  return PLAIN_ROWS;
-}
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Calls row(t) for all rows of `floats` numbers, several a tile.
@@ -78,8 +70,8 @@ struct CacheWriter {
 }  // namespace
 
 void kvell_normalize(kvell_team* team, const kvell_norm* call) {
-  const RowKernels& rows = rows_of(team);
-  const Kernels& kernels = *kernels_of(kvell_team_isa(team));
+  const RowKernels& rows = *kernels_of(team).rows;
+  const Kernels& kernels = kernels_of(team);
   const int64_t n = call->columns, num_blocks = ceil_div(n, KVELL_BLOCK);
   each_row(team, call->num_tokens, n, [&](int64_t t) {
     float* x = call->x + t * call->x_stride;
@@ -97,14 +89,14 @@ void kvell_normalize(kvell_team* team, const kvell_norm* call) {
 }
 
 void kvell_rotate_and_store(kvell_team* team, const kvell_rotary* call) {
-  const CacheWriter writer{rows_of(team), *call};
+  const CacheWriter writer{*kernels_of(team).rows, *call};
   const int64_t floats = int64_t(call->num_heads + 2 * call->num_kv_heads) * call->head_dim;
   each_row(team, call->num_tokens, floats, [&](int64_t t) { writer.token(t); });
 }
 
 void kvell_store(kvell_team* team, const kvell_rotary* call, const float* keys, int64_t key_stride, const float* values,
                  int64_t value_stride) {
-  const CacheWriter writer{rows_of(team), *call};
+  const CacheWriter writer{*kernels_of(team).rows, *call};
   each_row(team, call->num_tokens, 2 * int64_t(call->num_kv_heads) * call->head_dim, [&](int64_t t) {
     for (int64_t h = 0; h < call->num_kv_heads; ++h) {
       const int64_t at = h * call->head_dim;
@@ -115,8 +107,8 @@ void kvell_store(kvell_team* team, const kvell_rotary* call, const float* keys, 
 }
 
 void kvell_activate(kvell_team* team, const kvell_gate* call) {
-  const RowKernels& rows = rows_of(team);
-  const Kernels& kernels = *kernels_of(kvell_team_isa(team));
+  const RowKernels& rows = *kernels_of(team).rows;
+  const Kernels& kernels = kernels_of(team);
   constexpr int64_t kSpan = 2048;  // columns at a time, whole blocks
   const int64_t n = call->columns, num_blocks = ceil_div(n, KVELL_BLOCK), spans = ceil_div(n, kSpan);
   each_row(team, call->num_tokens * spans, n < kSpan ? n : kSpan, [&](int64_t i) {
@@ -130,7 +122,7 @@ void kvell_activate(kvell_team* team, const kvell_gate* call) {
 
 void kvell_copy_rows(kvell_team* team, const float* x, int64_t x_stride, const int64_t* row_ids, int64_t num_rows,
                      int32_t columns, float factor, float* out, int64_t out_stride) {
-  const RowKernels& rows = rows_of(team);
+  const RowKernels& rows = *kernels_of(team).rows;
   each_row(team, num_rows, columns, [&](int64_t t) {
     rows.scale(x + (row_ids ? row_ids[t] : t) * x_stride, factor, columns, out + t * out_stride);
   });
@@ -138,13 +130,13 @@ void kvell_copy_rows(kvell_team* team, const float* x, int64_t x_stride, const i
 
 void kvell_add_bias(kvell_team* team, float* x, int64_t x_stride, int64_t num_tokens, int32_t columns,
                     const float* bias) {
-  const RowKernels& rows = rows_of(team);
+  const RowKernels& rows = *kernels_of(team).rows;
   each_row(team, num_tokens, columns, [&](int64_t t) { rows.add(x + t * x_stride, bias, columns, x + t * x_stride); });
 }
 
 int64_t kvell_finite_rows(kvell_team* team, const float* x, int64_t x_stride, int64_t num_tokens, int32_t columns,
                           uint8_t* finite) {
-  const RowKernels& rows = rows_of(team);
+  const RowKernels& rows = *kernels_of(team).rows;
   std::atomic<int64_t> num_bad{0};
   each_row(team, num_tokens, columns, [&](int64_t t) {
     finite[t] = rows.finite(x + t * x_stride, columns);

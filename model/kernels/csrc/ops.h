@@ -69,6 +69,8 @@ KVELL_API int64_t kvell_finite_rows(kvell_team* team, const float* x, int64_t x_
 
 namespace kvell {
 
+struct Best;
+
 // One row each, in one instruction set. n numbers; outputs may be inputs.
 struct RowKernels {
   void (*norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
@@ -78,10 +80,10 @@ struct RowKernels {
   void (*rotate)(const float* x, const float* cos, const float* sin, int64_t n, float* out);
   void (*store)(const float* x, int32_t stored, int64_t n, void* out, float* scale);  // scale: int8 only
   bool (*finite)(const float* x, int64_t n);
+  // The head's (head.h): enters a tile's logits, the first of which is of first_id, among the best; and the sum of
+  // e^(x - top) with top, the largest.
+  void (*find_best)(const float* x, int64_t n, int32_t first_id, Best* best);
+  float (*sum_exponentials)(const float* x, int64_t n, float* top);
 };
-extern const RowKernels PLAIN_ROWS;
-#if defined(KVELL_BUILD_AVX2)
-extern const RowKernels AVX2_ROWS;
-#endif
 
 }  // namespace kvell

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "head_rows.h"
 #include "lanes.h"
 #include "ops.h"
 
@@ -100,6 +101,7 @@ bool finite_row(const float* x, int64_t n) {
   return finite;
 }
 
-constexpr RowKernels ROWS = {norm_row, add_row, scale_row, gate_row, rotate_row, store_row, finite_row};
+constexpr RowKernels ROW_KERNELS = {norm_row,  add_row,    scale_row, gate_row,        rotate_row,
+                                    store_row, finite_row, find_best, sum_exponentials};
 
 }  // namespace

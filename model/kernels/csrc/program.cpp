@@ -53,6 +53,39 @@ void multiply(kvell_program& program, const kvell_op& op) {
                wide ? program.stride(op.in0) : 0, program.floats(op.out), program.stride(op.out));
 }
 
+// The address rounded up to a whole cache line.
+template <typename T>
+T* aligned(std::vector<T>& memory) {
+  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+}
+
+kvell_head head_of(const kvell_program& program, const kvell_op& op) {
+  const kvell_step& step = *program.state.step;
+  const bool wide = op.in0.buffer >= 0;
+  kvell_head call{};
+  call.matrix = static_cast<const kvell_matrix*>(op.data[0]);
+  call.blocks = op.in1.buffer < 0 ? nullptr : program.blocks(op.in1);
+  call.x = wide ? program.floats(op.in0) : nullptr;
+  call.x_stride = wide ? program.stride(op.in0) : 0;
+  call.num_rows = program.state.num_rows;
+  call.wishes = program.state.wishes.data();
+  call.logits = step.logits;
+  call.most_best = static_cast<int32_t>(step.most_best);
+  call.counts = step.counts;
+  call.ids = step.ids;
+  call.best = step.best;
+  call.log_sums = step.log_sums;
+  return call;
+}
+
+void score(kvell_program& program, const kvell_op& op) {
+  kvell_head call = head_of(program, op);
+  const auto bytes = static_cast<size_t>(kvell_head_scratch_bytes(program.team, &call)) + 64;
+  if (bytes > program.head_scratch.size()) program.head_scratch.resize(bytes);
+  call.scratch = aligned(program.head_scratch);
+  kvell_head_rows(program.team, &call);
+}
+
 void attend(kvell_program& program, const kvell_op& op) {
   const kvell_view& view = program.views[static_cast<size_t>(op.index)];
   ViewStep& step = program.state.views[static_cast<size_t>(op.index)];
@@ -78,8 +111,7 @@ void attend(kvell_program& program, const kvell_op& op) {
   call.items = step.items.data();
   call.counters = step.counters.data();
   call.partials = step.partials.data();
-  const auto address = reinterpret_cast<uintptr_t>(program.scratch.data());
-  call.scratch = reinterpret_cast<float*>((address + 63) / 64 * 64);
+  call.scratch = aligned(program.scratch);
   kvell_attend(program.team, &call);
 }
 
@@ -89,6 +121,7 @@ void run_section(kvell_program& program, const Section& section) {
   switch (op.opcode) {
     case KVELL_OP_TAKE: return take(program, op);
     case KVELL_OP_MATMUL: return multiply(program, op);
+    case KVELL_OP_HEAD: return score(program, op);
     default: return attend(program, op);
   }
 }

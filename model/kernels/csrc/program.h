@@ -4,12 +4,13 @@
 //
 // Operations are of two sorts. Row-wise ones compute each row of their output from the same row of their inputs: some of
 // them in a row, marked as one section, are shared out to the threads by rows, and whoever takes some rows takes them
-// through all of them. The others (products, attention, embedding) are a section each and share their work out by themselves.
+// through all of them. The others (products, attention, embedding, head) are a section each and share their work out by
+// themselves.
 // No number depends on how sections are cut.
 #pragma once
 #include "kvell.h"
 
-constexpr int KVELL_PROGRAM_VERSION = 1;  // of every struct here and what each operation means
+constexpr int KVELL_PROGRAM_VERSION = 2;  // of every struct here and what each operation means
 
 enum kvell_opcode : int32_t {
   KVELL_OP_TAKE = 0,      // out = the tokens' rows of matrix data[0]
@@ -27,12 +28,13 @@ enum kvell_opcode : int32_t {
   KVELL_OP_CHECK = 11,    // the step fails unless in0 is finite
   KVELL_OP_MATMUL = 12,   // out = `count` matrices data[0] times in0 (float kinds), in1 (their blocks: integer kinds)
   KVELL_OP_ATTEND = 13,   // out = attention of in0 over the cache (as WRITE) of view `index`; number: scale of scores
-  KVELL_NUM_OPCODES = 14,
+  KVELL_OP_HEAD = 14,     // what is wanted of the logits: the matrix data[0] times in0 or in1, as MATMUL; the last one
+  KVELL_NUM_OPCODES = 15,
 };
 
 enum kvell_rows : int32_t { KVELL_TOKENS = 0, KVELL_WANTED = 1 };  // how many rows a buffer has: T or L
 
-// An array of rows. offset: bytes from the arena's beginning, or -1 for the step's logits.
+// An array of rows. offset: bytes from the arena's beginning, or -1 for logits, of which HEAD keeps what is wanted.
 struct kvell_buffer {
   int64_t offset;
   int32_t columns;  // floats of a row, or the columns that its blocks stand for
@@ -87,11 +89,16 @@ struct kvell_program_spec {
 // p / block_size]; what a window has left need not be there.
 struct kvell_step {
   int64_t num_chunks, num_tokens, num_tables;
-  const int64_t* chunks;  // (B, 3): absolute position of the first token, number of tokens, rows wanted (the last ones)
+  const int64_t* chunks;  // (B, 6): absolute position of the first token, number of tokens, rows wanted (the last ones),
+                          // and of each of these: whole, num_best, log_sum, as in kvell_wish
   const int64_t* tokens;  // (T)
   const int64_t* first_blocks;  // (views, B)
   const int32_t* tables;        // (num_tables)
-  float* logits;                // (L, columns of the buffer with offset -1)
+  float* logits;                // (rows that are wanted whole, columns of the buffer with offset -1)
+  int32_t *counts, *ids;        // (L), (L, most_best); these and the next two are what kvell_head says
+  float* best;                  // (L, most_best)
+  double* log_sums;             // (L)
+  int64_t most_best;
   double* seconds;              // of each section, added up; or null
 };
 

@@ -10,7 +10,7 @@ namespace kvell {
 namespace {
 
 const char* const NAMES[KVELL_NUM_OPCODES] = {"take",     "scale",  "add",   "bias",   "norm",   "rotate", "write",
-                                              "silu",     "gelu",   "quantize", "gather", "check", "matmul", "attend"};
+                                              "silu",     "gelu",   "quantize", "gather", "check", "matmul", "attend", "head"};
 
 // Which operands an operation has, and what else.
 struct Needs {
@@ -32,6 +32,7 @@ constexpr Needs NEEDS[KVELL_NUM_OPCODES] = {
     {true, false, false, 0},  // check
     {false, false, true, 1},  // matmul: either or both of its inputs
     {true, false, true, 2},   // attend
+    {false, false, true, 1},  // head: as matmul
 };
 
 struct Checker {
@@ -65,12 +66,13 @@ struct Checker {
     return {};
   }
 
-  // `blocks`: may it hold blocks, must it?
-  std::string operand(const kvell_operand& o, bool needed, bool blocks) const {
+  // `blocks`, `logits`: may it hold those, must it?
+  std::string operand(const kvell_operand& o, bool needed, bool blocks, bool logits = false) const {
     if (!needed) return o.buffer == -1 ? "" : "has an operand too many";
     if (o.buffer < 0 || o.buffer >= spec.num_buffers) return "has an operand that is no buffer";
     const kvell_buffer& b = buffer(o);
     if ((b.blocks != 0) != blocks) return "mixes floats and blocks";
+    if ((b.offset == -1) != logits) return logits ? "is a head without logits" : "touches the logits";
     if (o.column < 0 || o.columns < 1 || o.column > b.columns - o.columns) return "reaches outside a buffer";
     if (blocks && o.columns != b.columns) return "takes a part of blocks";
     return {};
@@ -84,7 +86,7 @@ struct Checker {
       if (m->columns != columns) return "has a matrix of " + std::to_string(m->columns) + " columns for " + std::to_string(columns);
       if (m->rows < 1 || m->first_row < 0 || (rows && m->first_row + int64_t{m->rows} > rows))
         return "has a matrix that writes outside its output";
-      if (op.opcode == KVELL_OP_MATMUL && (is_float(m->kind) ? op.in0 : op.in1).buffer < 0)
+      if (op.opcode != KVELL_OP_TAKE && (is_float(m->kind) ? op.in0 : op.in1).buffer < 0)
         return "lacks the input that its matrix needs";
     }
     return {};
@@ -101,7 +103,11 @@ struct Checker {
     if (buffer(in).rows != buffer(op.out).rows || (packed && buffer(op.in1).rows != buffer(op.out).rows))
       return "has inputs and outputs of different rows";
     if (op.count < 1) return "has no matrix";
-    return matrices(op, static_cast<const kvell_matrix*>(op.data[0]), op.count, in.columns, op.out.columns);
+    const auto* matrix = static_cast<const kvell_matrix*>(op.data[0]);
+    if (op.opcode == KVELL_OP_HEAD && (op.count != 1 || matrix->first_row || matrix->rows != op.out.columns ||
+                                       op.out.columns != buffer(op.out).columns))
+      return "has logits that its matrix does not fill";
+    return matrices(op, matrix, op.count, in.columns, op.out.columns);
   }
 
   // Rows and sizes of everything but products and embeddings.
@@ -142,9 +148,9 @@ struct Checker {
     const Needs& needs = NEEDS[op.opcode];
     for (int i = 0; i < needs.num_data; ++i)
       if (!op.data[i]) return "lacks its data";
-    std::string fault = operand(op.out, needs.out, op.opcode == KVELL_OP_QUANTIZE);
+    std::string fault = operand(op.out, needs.out, op.opcode == KVELL_OP_QUANTIZE, op.opcode == KVELL_OP_HEAD);
     if (!fault.empty()) return fault;
-    if (op.opcode == KVELL_OP_MATMUL) return multiply(op);
+    if (op.opcode == KVELL_OP_MATMUL || op.opcode == KVELL_OP_HEAD) return multiply(op);
     if (op.opcode == KVELL_OP_TAKE) {
       if (buffer(op.out).rows != KVELL_TOKENS || op.count != 1) return "takes odd rows";
       return matrices(op, static_cast<const kvell_matrix*>(op.data[0]), 1, op.out.columns, 0);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "head.h"
 #include "kernels.h"
 #include "ops.h"
 #include "program.h"
@@ -32,14 +33,13 @@ struct ViewStep {
 struct StepState {
   int64_t num_tokens = 0, num_rows = 0;
   std::vector<int64_t> positions, wanted;  // (T), (L): rows among the T
+  std::vector<kvell_wish> wishes;          // (L)
   std::vector<ViewStep> views;
   const kvell_step* step = nullptr;
 };
 
-const RowKernels& row_kernels_of(int isa);
-
 inline bool is_row_wise(int32_t opcode) {
-  return opcode != KVELL_OP_TAKE && opcode != KVELL_OP_MATMUL && opcode != KVELL_OP_ATTEND;
+  return opcode != KVELL_OP_TAKE && opcode != KVELL_OP_MATMUL && opcode != KVELL_OP_ATTEND && opcode != KVELL_OP_HEAD;
 }
 
 // An empty string when the specification is sound.
@@ -58,6 +58,7 @@ struct kvell_program {
   int64_t max_tokens;
   int64_t vocabulary;         // rows of the embedding
   std::vector<float> scratch;  // attention's, for every thread
+  std::vector<uint8_t> head_scratch;
   kvell::StepState state;
   std::atomic<bool> not_finite{false};
   std::string error;
@@ -69,8 +70,7 @@ struct kvell_program {
   int64_t stride(const kvell_operand& o) const { return buffer(o).columns; }
   float* floats(const kvell_operand& o, int64_t row = 0) const {
     const kvell_buffer& b = buffer(o);
-    float* base = b.offset < 0 ? state.step->logits : reinterpret_cast<float*>(arena + b.offset);
-    return base + row * b.columns + o.column;
+    return reinterpret_cast<float*>(arena + b.offset) + row * b.columns + o.column;
   }
   kvell_block* blocks(const kvell_operand& o, int64_t row = 0) const {
     const kvell_buffer& b = buffer(o);

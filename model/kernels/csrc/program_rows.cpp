@@ -68,7 +68,7 @@ void run_row(kvell_program& p, const kvell_op& op, const RowKernels& kernels, in
     case KVELL_OP_WRITE: return write(p, op, kernels, row);
     case KVELL_OP_SILU: return kernels.gate(x, y, KVELL_SILU, n, out);
     case KVELL_OP_GELU: return kernels.gate(x, y, KVELL_GELU_TANH, n, out);
-    case KVELL_OP_QUANTIZE: return kernels_of(kvell_team_isa(p.team))->quantize_row(x, n, p.blocks(op.out, row));
+    case KVELL_OP_QUANTIZE: return kernels_of(p.team).quantize_row(x, n, p.blocks(op.out, row));
     case KVELL_OP_CHECK:
       if (!kernels.finite(x, n)) p.not_finite.store(true, std::memory_order_relaxed);
       return;
@@ -77,14 +77,6 @@ void run_row(kvell_program& p, const kvell_op& op, const RowKernels& kernels, in
 }
 
 }  // namespace
-
-const RowKernels& row_kernels_of(int isa) {
-#if defined(KVELL_BUILD_AVX2)
-  if (isa == KVELL_AVX2 || isa == KVELL_AVX512) return AVX2_ROWS;
-#endif
-  (void)isa;
-  return PLAIN_ROWS;
-}
 
 void fetch_rows(const kvell_program& program, const kvell_op& op, int64_t first, int64_t last) {
   if (op.opcode != KVELL_OP_WRITE) return;
@@ -96,7 +88,7 @@ void fetch_rows(const kvell_program& program, const kvell_op& op, int64_t first,
 }
 
 void run_rows(kvell_program& program, const kvell_op& op, int64_t first, int64_t last) {
-  const RowKernels& kernels = row_kernels_of(kvell_team_isa(program.team));
+  const RowKernels& kernels = *kernels_of(program.team).rows;
   for (int64_t row = first; row < last; ++row) {
     if (op.opcode == KVELL_OP_GATHER) {
       const float* from = program.floats(op.in0, program.state.wanted[static_cast<size_t>(row)]);

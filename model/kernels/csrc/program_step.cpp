@@ -8,6 +8,8 @@
 namespace kvell {
 namespace {
 
+constexpr int64_t CHUNK = 6;  // numbers that describe one in kvell_step
+
 template <typename... Values>
 std::string text(const char* format, Values... values) {
   char line[256];
@@ -19,10 +21,15 @@ std::string unpack_rows(kvell_program& program, const kvell_step& step) {
   StepState& state = program.state;
   state.positions.clear();
   state.wanted.clear();
+  state.wishes.clear();
   for (int64_t b = 0; b < step.num_chunks; ++b) {
-    const int64_t start = step.chunks[3 * b], length = step.chunks[3 * b + 1], wanted = step.chunks[3 * b + 2];
+    const int64_t* chunk = step.chunks + CHUNK * b;
+    const int64_t start = chunk[0], length = chunk[1], wanted = chunk[2];
     if (length < 1 || start < 0 || wanted < 0 || wanted > length)
       return text("chunk %ld: start %ld, %ld tokens, %ld wanted", long(b), long(start), long(length), long(wanted));
+    if (wanted && (chunk[4] < 0 || chunk[4] > step.most_best || step.most_best > KVELL_MOST_BEST))
+      return text("chunk %ld: %ld best of %ld", long(b), long(chunk[4]), long(step.most_best));
+    const kvell_wish wish = {static_cast<int32_t>(chunk[4]), chunk[5] != 0, chunk[3] != 0};
     const auto row = static_cast<int64_t>(state.positions.size());
     if (row + length > program.max_tokens)
       return text("more than %ld tokens in a step", long(program.max_tokens));
@@ -30,6 +37,7 @@ std::string unpack_rows(kvell_program& program, const kvell_step& step) {
       if (start + length > rope.rows) return text("position %ld is past the rope table", long(start + length - 1));
     for (int64_t i = 0; i < length; ++i) state.positions.push_back(start + i);
     for (int64_t i = length - wanted; i < length; ++i) state.wanted.push_back(row + i);
+    state.wishes.insert(state.wishes.end(), static_cast<size_t>(wanted), wish);
   }
   state.num_tokens = static_cast<int64_t>(state.positions.size());
   state.num_rows = static_cast<int64_t>(state.wanted.size());
@@ -58,7 +66,7 @@ std::string unpack_view(const kvell_view& view, const kvell_step& step, const in
   out.slots.clear();
   int64_t row = 0;
   for (int64_t b = 0; b < step.num_chunks; ++b) {
-    const int64_t start = step.chunks[3 * b], length = step.chunks[3 * b + 1], table = first_blocks[b];
+    const int64_t start = step.chunks[CHUNK * b], length = step.chunks[CHUNK * b + 1], table = first_blocks[b];
     const std::string fault = check_table(view, step, table, start, start + length);
     if (!fault.empty()) return fault;
     out.chunks.push_back({row, start, length, table});

@@ -1,6 +1,7 @@
 // Activations to int8 blocks in AVX2. See kvell.h for the numbers and gemm_plain.cpp for the same in plain C.
 #include <cstring>
 
+#include "kernels.h"
 #include "quantize_avx2.h"
 
 namespace kvell::avx2 {

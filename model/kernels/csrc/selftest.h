@@ -1,6 +1,6 @@
-// Comparing one team's results with another's: at start (selftest.cpp) and under the sanitizers (selftest_main.cpp).
+// Comparing one set of kernels with another: at start (selftest.cpp) and under the sanitizers (selftest_main.cpp).
 #pragma once
-#include "kvell.h"
+#include "kernels.h"
 
 namespace kvell {
 
@@ -19,17 +19,28 @@ struct Random {
 
 struct Case {
   int rows, columns, tokens;
-  float magnitude;  // of the activations
+  float magnitude;   // of the activations
+  bool odd = false;  // with infinities, subnormal numbers, negative zeros and what is no number among them
   int kind = 0, group = 32, scale_bytes = 2, offset = 0;
 };
 
-// Do both teams quantise and multiply to the same bits?
-bool agrees(kvell_team* reference, kvell_team* team, const Case& c, Random& random);
+// A name from the functions below says which kernel gave other bits than the reference; null means that none did.
+using Name = const char*;
 
-// Do both teams rotate, store, attend, normalise and activate to the same bits?
-bool rows_agree(kvell_team* reference, kvell_team* team, Random& random);
+// Quantising and a product.
+Name differing_product(kvell_team* reference, kvell_team* team, const Case& c, Random& random);
 
-// Runs base in every format that a matrix can have, until one says false.
-bool for_each_format(const Case& base, bool (*run)(const Case&, void*), void* context);
+// All products: base in every format that a matrix can have.
+Name differing_product_of_any(kvell_team* reference, kvell_team* team, const Case& base, Random& random);
+
+// A head's logits, best entries and sums.
+Name differing_head(kvell_team* reference, kvell_team* team, const Case& c, Random& random);
+
+// Norms, gates and the like, a row of n numbers at a time; then rotary embedding, cache writes and attention.
+Name differing_row(const Kernels& reference, const Kernels& kernels, int64_t n, float magnitude, Random& random);
+Name differing_step(kvell_team* reference, kvell_team* team, Random& random);
+
+// Of the faults that are planted in the kernels of a set, one by one, how many the self-test at start misses or misnames.
+int unnamed_faults(int isa);
 
 }  // namespace kvell

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "head.h"
 #include "ops.h"
 #include "selftest.h"
 
@@ -78,15 +79,96 @@ std::vector<uint8_t> rows(kvell_team* team, int32_t activation, Random random) {
   return result;
 }
 
+// What one row kernel gets, and where its results go: 8 numbers more than it may write.
+struct RowCase {
+  int64_t n;
+  std::vector<float> x, y, weight, out;
+
+  RowCase(int64_t count, float magnitude, Random& random)
+      : n(count), x(random_floats(n, random)), y(random_floats(n, random)), weight(random_floats(n, random)),
+        out(static_cast<size_t>(n) + 8, -1.0f) {
+    for (auto& value : x) value *= magnitude;
+  }
+};
+
+struct RowCheck {
+  Name name;
+  void (*run)(const RowKernels& kernels, RowCase& c);
+};
+
+template <int32_t STORED>
+void run_store(const RowKernels& kernels, RowCase& c) {
+  kernels.store(c.x.data(), STORED, c.n, c.out.data(), &c.out[static_cast<size_t>(c.n)]);
+}
+
+template <int32_t ACTIVATION>
+void run_gate(const RowKernels& kernels, RowCase& c) {
+  kernels.gate(c.x.data(), c.y.data(), ACTIVATION, c.n, c.out.data());
+}
+
+// Each number in turn is infinite, then no number.
+void run_finite(const RowKernels& kernels, RowCase& c) {
+  for (size_t i = 0; i < c.x.size(); ++i) {
+    const float kept = c.x[i];
+    for (float odd : {kept, __builtin_inff(), -__builtin_nanf("")}) {
+      c.x[i] = odd;
+      c.out[i] = 2 * c.out[i] + static_cast<float>(kernels.finite(c.x.data(), c.n));
+    }
+    c.x[i] = kept;
+  }
+}
+
+// The few best of all numbers, which come in two parts.
+void run_best(const RowKernels& kernels, RowCase& c) {
+  float logits[5] = {};
+  int32_t ids[5] = {};
+  Best best = {5, 0, logits, ids, false};
+  kernels.find_best(c.x.data(), c.n, 100, &best);
+  kernels.find_best(c.y.data(), c.n, 0, &best);
+  for (int i = 0; i < best.count; ++i) c.out[0] = 2 * c.out[0] + logits[i] + static_cast<float>(ids[i]);
+}
+
+void run_sum(const RowKernels& kernels, RowCase& c) {
+  c.out[1] = kernels.sum_exponentials(c.x.data(), c.n, c.out.data());
+}
+
+constexpr RowCheck ROW_CHECKS[] = {
+    {"norm", [](const RowKernels& k, RowCase& c) { k.norm(c.x.data(), c.weight.data(), 1e-5f, c.n, c.out.data()); }},
+    {"sum of rows", [](const RowKernels& k, RowCase& c) { k.add(c.x.data(), c.y.data(), c.n, c.out.data()); }},
+    {"row times a number", [](const RowKernels& k, RowCase& c) { k.scale(c.x.data(), 0.3f, c.n, c.out.data()); }},
+    {"silu gate", run_gate<KVELL_SILU>},
+    {"gelu gate", run_gate<KVELL_GELU_TANH>},
+    {"rotary embedding",
+     [](const RowKernels& k, RowCase& c) {
+       k.rotate(c.x.data(), c.y.data(), c.weight.data(), c.n / 2 * 2, c.out.data());
+     }},
+    {"float32 cache write", run_store<KVELL_CACHE_F32>},
+    {"bfloat16 cache write", run_store<KVELL_CACHE_BF16>},
+    {"int8 cache write", run_store<KVELL_CACHE_INT8>},
+    {"check for finite numbers", run_finite},
+    {"best entries", run_best},
+    {"sum of exponentials", run_sum},
+};
+
 }  // namespace
 
-bool rows_agree(kvell_team* reference, kvell_team* team, Random& random) {
+Name differing_row(const Kernels& reference, const Kernels& kernels, int64_t n, float magnitude, Random& random) {
+  for (const RowCheck& check : ROW_CHECKS) {
+    RowCase expected(n, magnitude, random), got = expected;
+    check.run(*reference.rows, expected);
+    check.run(*kernels.rows, got);
+    if (std::memcmp(expected.out.data(), got.out.data(), got.out.size() * sizeof(float)) != 0) return check.name;
+  }
+  return nullptr;
+}
+
+Name differing_step(kvell_team* reference, kvell_team* team, Random& random) {
   for (int32_t stored : {KVELL_CACHE_F32, KVELL_CACHE_BF16, KVELL_CACHE_INT8})
     for (int32_t window : {0, 33})
-      if (step(reference, stored, window, random) != step(team, stored, window, random)) return false;
+      if (step(reference, stored, window, random) != step(team, stored, window, random)) return "attention";
   for (int32_t activation : {KVELL_SILU, KVELL_GELU_TANH})
-    if (rows(reference, activation, random) != rows(team, activation, random)) return false;
-  return true;
+    if (rows(reference, activation, random) != rows(team, activation, random)) return "norms and gates of many rows";
+  return nullptr;
 }
 
 }  // namespace kvell

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cpu.h"
+#include "kernels.h"
 #include "kvell.h"
 
 #if defined(__linux__)
@@ -84,6 +85,7 @@ bool spin(Ready&& ready) {
 
 struct kvell_team {
   int isa;
+  const kvell::Kernels* kernels;
   std::vector<std::thread> workers;
   alignas(64) std::atomic<uint64_t> ticket{TILE_MASK};
   std::atomic<int64_t> num_tiles{0};
@@ -159,13 +161,12 @@ void parallel_for(kvell_team* team, int64_t num_tiles, TileFn fn, void* context)
 }
 
 int num_threads(const kvell_team* team) { return static_cast<int>(team->workers.size()) + 1; }
+const Kernels& kernels_of(const kvell_team* team) { return *team->kernels; }
 
-}  // namespace kvell
-
-kvell_team* kvell_team_create(int32_t threads, int32_t isa) {
-  if (threads < 1 || !kvell_has_isa(isa)) return nullptr;
+kvell_team* make_team(int threads, int isa, const Kernels& kernels) {
   auto* team = new kvell_team;
   team->isa = isa;
+  team->kernels = &kernels;
   try {
     for (int worker = 1; worker < threads; ++worker) team->workers.emplace_back([=] { team->serve(worker); });
   } catch (const std::exception&) {  // the system gives no more threads
@@ -173,6 +174,13 @@ kvell_team* kvell_team_create(int32_t threads, int32_t isa) {
     return nullptr;
   }
   return team;
+}
+
+}  // namespace kvell
+
+kvell_team* kvell_team_create(int32_t threads, int32_t isa) {
+  const kvell::Kernels* kernels = kvell::kernels_of(isa);
+  return threads < 1 || !kernels ? nullptr : kvell::make_team(threads, isa, *kernels);
 }
 
 void kvell_team_destroy(kvell_team* team) {

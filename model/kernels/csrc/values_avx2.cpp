@@ -10,8 +10,6 @@
 
 namespace kvell::avx2 {
 
-void matmul_codes(const kvell_matrix& m, const Tile& tile, const kvell_block* blocks, Output out);
-
 namespace {
 
 // Column `column` (one of a pair, when bf16: both lie in one register) of a panel's block, widened.
@@ -105,6 +103,8 @@ void run(const Job& job, const Tile& tile) {
   if (panel < tile.last_panel) tokens_of<KIND, 1>(job, tile, panel);
 }
 
+}  // namespace
+
 void matmul_values(const kvell_matrix& m, const Tile& tile, const float* x, int64_t x_stride, Output out) {
   const Job job{m, x, x_stride, out};
   switch (m.kind) {
@@ -114,12 +114,4 @@ void matmul_values(const kvell_matrix& m, const Tile& tile, const float* x, int6
   }
 }
 
-}  // namespace
-
-void quantize_row(const float* x, int columns, kvell_block* out);
-
 }  // namespace kvell::avx2
-
-namespace kvell {
-const Kernels AVX2_KERNELS = {avx2::quantize_row, avx2::matmul_codes, avx2::matmul_values};
-}

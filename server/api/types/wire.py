@@ -32,6 +32,7 @@ def _bias_ids(value: object) -> object:
 
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
 StopText = Annotated[str, Len(1, MAX_STOP_CHARACTERS)]
+Share = Annotated[float, Ge(0), Le(1)]
 Penalty = Annotated[float, Ge(-2), Le(2)]
 TopLogprobs = Annotated[int, Ge(0), Le(MAX_LOGPROBS)]
 Stops = Annotated[

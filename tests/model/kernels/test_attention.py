@@ -151,4 +151,4 @@ def test_an_int8_cache_is_read_as_codes_times_scales() -> None:
 
 def test_the_self_test_passes_here_and_compares_attention_too() -> None:
     for isa in other_isas():
-        assert native_team(2, isa).sound
+        assert native_team(2, isa).differing == ""

@@ -65,7 +65,7 @@ def change(opcode: int, path: str, value: Any) -> Callable[[Lowered], None]:
 
 
 FAULTS: dict[str, tuple[Callable[[Lowered], None], str]] = {
-    "version of an operation": (change(records.ADD, "version", 2), r"\(add\) is of version 2"),
+    "version of an operation": (change(records.ADD, "version", 1), r"\(add\) is of version 1"),
     "no such opcode": (change(records.ADD, "opcode", 99), r"\(unknown\) has opcode 99"),
     "negative opcode": (change(records.ADD, "opcode", -1), "has opcode -1"),
     "no such buffer": (change(records.ADD, "in1.buffer", 10_000), "an operand that is no buffer"),
@@ -84,6 +84,10 @@ FAULTS: dict[str, tuple[Callable[[Lowered], None], str]] = {
     "no keys": (change(records.WRITE, "data0", None), "lacks its data"),
     "no matrices": (change(records.MATMUL, "data0", None), "lacks its data"),
     "no matrix": (change(records.MATMUL, "count", 0), "has no matrix"),
+    "a head of several matrices": (change(records.HEAD, "count", 2), "logits that its matrix does not fill"),
+    "a head of a part of the logits": (change(records.HEAD, "out.columns", 8), "logits that its matrix does not fill"),
+    "a product that goes to the logits": (change(records.HEAD, "opcode", records.MATMUL), "touches the logits"),
+    "a head that goes elsewhere": (change(records.MATMUL, "opcode", records.HEAD), "is a head without logits"),
     "a weight of another size": (change(records.NORM, "count", 3), "a weight of another size"),
     "floats for blocks": (change(records.QUANTIZE, "out.buffer", 0), "mixes floats and blocks"),
     "sections out of order": (change(records.MATMUL, "section", 0), "is out of order|shares a section"),
@@ -136,10 +140,10 @@ def test_buffers_must_fit_the_arena() -> None:
 
 
 def test_another_version_is_refused() -> None:
-    for field, value in (("version", 2), ("op_bytes", 8)):
+    for field, value in (("version", 1), ("op_bytes", 8)):
         program = lowered()
         setattr(program.spec, field, value)
-        assert "this library runs 1" in refusal(program.spec)
+        assert "this library runs 2" in refusal(program.spec)
 
 
 def test_an_empty_program_is_refused() -> None:

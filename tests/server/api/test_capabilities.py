@@ -52,7 +52,7 @@ async def test_ranges_are_those_of_the_types() -> None:
     fields = await fields_of("/v1/completions")
     assert fields["temperature"] == {"type": "number", "minimum": 0, "maximum": 2, "default": 0.25}
     assert fields["top_k"] == {"type": "integer", "minimum": -1, "default": 7}
-    assert fields["max_tokens"] == {"type": "integer", "minimum": 1, "maximum": 2**31 - 1, "default": 16}
+    assert fields["max_tokens"] == {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 16}
     assert fields["repetition_penalty"]["exclusiveMinimum"] == 0
     assert fields["prompt"]["required"] is True
     assert fields["stream_options"]["fields"]["include_usage"] == {"type": "boolean", "default": False}

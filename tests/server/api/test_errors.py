@@ -11,7 +11,7 @@ from tests.helpers.api_world import make_world
 from tests.helpers.asgi import Call, call
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/", "/v1/completions/", "/v1/embedding", "/health/", "/%2e%2e", "/é"])
+@pytest.mark.parametrize("path", ["/v1/", "/v1/completions/", "/v1/embedding", "/health/", "/%2e%2e", "/é"])
 async def test_an_unknown_path_is_a_404_in_the_same_shape(path: str) -> None:
     answered = await call(make_world().app, "GET", path)
     assert answered.status == 404

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -338,3 +339,54 @@ async def test_a_step_that_brings_no_token_brings_no_chunk() -> None:
 
     answered = await complete(make_world(play), stream=True)
     assert [chunk["choices"][0]["text"] for chunk in answered.chunks()] == ["lo", ""]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_stop_string_can_be_part_of_the_text_and_ends_it_all_the_same(stream: bool) -> None:
+    world = make_world(says("abcdefgh"))
+    answered = await complete(world, stop=["cd"], include_stop_str_in_output=True, stream=stream)
+    choices = [choice for body in (answered.chunks() if stream else [answered.json()]) for choice in body["choices"]]
+    assert "".join(choice["text"] for choice in choices) == "abcd"
+    assert choices[-1]["finish_reason"] == "stop"
+
+
+async def test_a_deadline_counts_from_the_request_s_arrival() -> None:
+    world = make_world(says("ab"))
+    before = time.monotonic()
+    await complete(world, timeout_ms=60_000, n=2)
+    await complete(world)
+    first, second, third = (request.deadline for request in world.service.submitted)
+    assert first is not None
+    assert first == second
+    assert before + 60 <= first <= time.monotonic() + 60
+    assert third is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_deadline_cuts_is_an_answer_that_ended_by_length(stream: bool) -> None:
+    def play(requests: Sequence[Request]) -> Iterable[Step]:
+        yield [TokenEvent(requests[0].id, ids_of("ab"))]
+        yield [TokenEvent(requests[0].id, finish="length", ended_by="deadline", queue_seconds=0.5)]
+        yield [TokenEvent(requests[1].id, finish="length", ended_by="deadline", queue_seconds=0.5, cached_tokens=0)]
+
+    world = make_world(play)
+    answered = await complete(world, timeout_ms=10, n=2, stream=stream)
+    assert answered.status == 200
+    bodies = answered.chunks() if stream else [answered.json()]
+    said = dict.fromkeys(range(2), "")
+    for choice in (choice for body in bodies for choice in body["choices"]):
+        said[choice["index"]] += choice["text"]
+    assert said == {0: "ab", 1: ""}
+    assert world.figure("kvell_prompt_tokens_total") == 3
+    assert world.figure("kvell_queue_seconds_count") == 2
+
+
+async def test_a_prompt_that_is_echoed_and_not_continued_is_the_whole_answer() -> None:
+    def play(requests: Sequence[Request]) -> Iterable[Step]:
+        yield [TokenEvent(requests[0].id, finish="length")]
+
+    world = make_world(play)
+    body = (await complete(world, max_tokens=0, echo=True)).json()
+    assert body["choices"] == [{"index": 0, "text": "hi", "logprobs": None, "finish_reason": "length"}]
+    assert body["usage"]["completion_tokens"] == 0
+    assert world.figure("kvell_prompt_tokens_total") == body["usage"]["prompt_tokens"] == 3

@@ -144,3 +144,28 @@ def test_openai_s_defaults_count_where_the_checkpoint_says_nothing_either() -> N
 )
 def test_a_checkpoint_s_nonsense_is_like_saying_nothing(stated: dict[str, object], made: SamplingDefaults) -> None:
     assert SamplingDefaults.of(stated) == made
+
+
+def test_a_long_prompt_is_cut_to_its_last_tokens_and_what_is_echoed_too() -> None:
+    made = job('{"prompt": ["abcdef", "gh"], "truncate_prompt_tokens": 3, "echo": true}')
+    assert made.requests[0].prompt == tuple(b"def")
+    assert made.requests[1].prompt == (256, *b"gh")
+    assert made.echoes == ("def", "gh")
+    assert job(f'{{"prompt": {[7] * 60}, "truncate_prompt_tokens": 10}}').requests[0].prompt == (7,) * 10
+
+
+def test_truncation_makes_a_prompt_fit_on_chat_too() -> None:
+    long = "x" * 500
+    made = job(f'{{"messages": [{{"role": "user", "content": "{long}"}}], "truncate_prompt_tokens": 20}}', chat=True)
+    assert len(made.requests[0].prompt) == 20
+
+
+def test_max_tokens_0_is_for_scoring_a_prompt() -> None:
+    assert job('{"prompt": "hi", "max_tokens": 0, "echo": true}').requests[0].max_tokens == 0
+    assert job(f'{{"prompt": {[7] * 50}, "max_tokens": 0, "echo": true}}').requests[0].max_tokens == 0
+    with pytest.raises(PromptTooLong):
+        job(f'{{"prompt": {[7] * 51}, "max_tokens": 0, "echo": true}}')
+    with pytest.raises(InvalidValue, match="nothing would come back"):
+        job('{"prompt": "hi", "max_tokens": 0}')
+    with pytest.raises(InvalidValue, match="min_tokens is 1, but the answer ends after 0"):
+        job('{"prompt": "hi", "max_tokens": 0, "echo": true, "min_tokens": 1}')

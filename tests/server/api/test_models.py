@@ -9,7 +9,6 @@ from msgspec import structs
 from safetensors.numpy import load_file
 
 from model.checkpoint.source import open_checkpoint
-from server.api.serving import ModelFacts
 from server.app import create_app, open_model
 from tests.helpers.api_world import READY, make_world
 from tests.helpers.asgi import call
@@ -34,7 +33,7 @@ async def test_the_one_model_is_listed() -> None:
         "context_length": 200,
         "digest": "d1gest",
         "format": "gguf",
-        "quantization": "Q4_K",
+        "quantization": "none",
         "stored_bytes": {"Q4_K": 90, "F32": 10},
         "dtype": "float32",
         "kv_cache_dtype": "float32",
@@ -61,18 +60,17 @@ async def test_before_the_engine_has_loaded_there_is_no_model_to_list(path: str)
     assert (answered.status, answered.error["code"]) == (503, "engine_unavailable")
 
 
-@pytest.mark.parametrize(
-    ("stored", "quantization"),
-    [({}, None), ({"F32": 9, "BF16": 1}, None), ({"BF16": 8, "Q8_0": 9}, "Q8_0"), ({"BF16": 8, "Q8_0": 7}, None)],
-)
-def test_a_model_is_quantized_if_most_of_it_is(stored: dict[str, int], quantization: str | None) -> None:
-    assert ModelFacts(stored_bytes=stored).quantization == quantization
+async def test_the_quantization_is_that_of_the_weights_as_they_run() -> None:
+    """With --quantize it is not that of the files, which stored_bytes tells."""
+    world = make_world()
+    world.service.info = structs.replace(READY, quantization="int4")
+    assert (await call(world.app, "GET", "/v1/models/tiny")).json()["quantization"] == "int4"
 
 
 def test_the_facts_are_read_off_the_files(tmp_path: Path) -> None:
     path = make_model_dir(tmp_path / "tiny")
     facts = open_model(path, "tiny", {}).facts
-    assert (facts.format, facts.quantization) == ("hf", None)
+    assert facts.format == "hf"
     assert facts.digest == open_checkpoint(path).digest()
     tensors = load_file(path / "model.safetensors")
     assert facts.stored_bytes == {"F32": sum(tensor.nbytes for tensor in tensors.values())}

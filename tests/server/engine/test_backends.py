@@ -66,10 +66,11 @@ def test_where_there_is_no_library_native_does_not_start(monkeypatch: pytest.Mon
 def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     if native_team(1).isa == "plain":
         pytest.skip("nothing to fall back from")
-    monkeypatch.setattr(native.Team, "sound", False)
+    monkeypatch.setattr(native.Team, "differing", "norm")
     backend = choose_backend(EngineConfig("m"), CPU, 1)
     assert backend.kernels == "plain"
-    assert "differ from plain C on this machine" in backend.note
+    assert backend.note.startswith("kernels that differ from plain C on this machine: ")
+    assert backend.note.endswith(" (norm); using plain")
 
 
 UNFIT: dict[str, tuple[dict[str, Any], torch.device]] = {
@@ -94,6 +95,8 @@ def test_the_native_cache_is_bfloat16_unless_told_otherwise() -> None:
     assert (kinds.dtype, kinds.kv_dtype) == (torch.float32, torch.bfloat16)
     kinds = choose_kinds(EngineConfig("m", device="cpu", threads=1, kv_cache_dtype="float32"))
     assert kinds.kv_dtype == torch.float32
+    kinds = choose_kinds(EngineConfig("m", device="cpu", threads=1, kv_cache_dtype="int8"))
+    assert (kinds.backend.name, kinds.kv_dtype) == ("native", torch.int8)
 
 
 def load(config: EngineConfig) -> Any:
@@ -121,8 +124,10 @@ def answer(engine: Engine) -> list[int]:
     return tokens
 
 
-def test_both_backends_give_the_same_answer(config: EngineConfig) -> None:
-    answers = [answer(load(replace(config, backend=each, kv_cache_dtype="float32"))[0]) for each in ("native", "torch")]
+@pytest.mark.parametrize("kv_cache_dtype", ["float32", "int8"])
+def test_both_backends_give_the_same_answer(config: EngineConfig, kv_cache_dtype: Any) -> None:
+    config = replace(config, kv_cache_dtype=kv_cache_dtype)
+    answers = [answer(load(replace(config, backend=each))[0]) for each in ("native", "torch")]
     assert len(answers[0]) == 20
     assert answers[0] == answers[1]
 

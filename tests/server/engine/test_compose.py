@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType
 
 from model.errors import CheckpointError
 from server.config import EngineConfig
 from server.engine import compose as composing
 from server.engine.compose import cache_budget, choose_kinds, choose_max_model_len, compose
 from server.engine.errors import StartupFailed
-from tests.helpers.checkpoints import CONFIG, random_tensors, tiny_hf, write_hf
+from tests.helpers.checkpoints import CONFIG, random_tensors, tiny_gguf, tiny_hf, write_hf
 
 MIB = 2**20
 
@@ -89,6 +90,29 @@ def test_ready_counts_the_bytes_of_the_cache(config: EngineConfig) -> None:
     assert ready.cache_bytes == groups[0].free * groups[0].block_bytes
     assert 7 * MIB < ready.cache_bytes <= 8 * MIB
     assert ready.cache_tokens == groups[0].free * 16
+
+
+def test_an_int8_cache_holds_almost_four_times_float32_and_twice_bfloat16(config: EngineConfig) -> None:
+    config = replace(config, kv_cache_bytes=2 * MIB)
+    tokens = {kind: load(replace(config, kv_cache_dtype=kind))[1] for kind in ("float32", "bfloat16", "int8")}
+    assert tokens["int8"].kv_cache_dtype == "int8"
+    head_dim = CONFIG["head_dim"]
+    for kind, size in (("float32", 4), ("bfloat16", 2)):
+        ratio = tokens["int8"].cache_tokens / tokens[kind].cache_tokens
+        assert abs(ratio - size * head_dim / (head_dim + 4)) < 0.02  # a scale of 4 bytes for each head's head_dim codes
+
+
+def test_ready_says_how_the_weights_are_quantised(config: EngineConfig, tmp_path: Path) -> None:
+    assert load(config)[1].quantization == "none"
+    assert load(replace(config, quantize="int4"))[1].quantization == "int4"
+    gguf = tiny_gguf(tmp_path / "m.gguf", types={"blk.0.ffn_up.weight": GGMLQuantizationType.Q8_0})
+    assert load(replace(config, model_path=str(gguf)))[1].quantization == "F32+Q8_0"
+
+
+def test_a_quantised_file_is_not_quantised_again(config: EngineConfig, tmp_path: Path) -> None:
+    gguf = tiny_gguf(tmp_path / "m.gguf", types={"blk.0.ffn_up.weight": GGMLQuantizationType.Q8_0})
+    with pytest.raises(StartupFailed, match=r"^--quantize is int8; allowed: none, as .*m\.gguf: .* already \(Q8_0\)$"):
+        load(replace(config, model_path=str(gguf), quantize="int8"))
 
 
 def test_what_the_cache_can_not_hold_is_no_context(config: EngineConfig) -> None:

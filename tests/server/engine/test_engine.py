@@ -64,6 +64,15 @@ def test_one_token_can_be_all() -> None:
     assert len(make_world().run([make_request(prompt=[2], max_tokens=1)])["a"].tokens) == 1
 
 
+@pytest.mark.parametrize("length", [1, 4, 9, 40])
+def test_no_token_can_be_all_and_the_prompt_is_run_and_cached_all_the_same(length: int) -> None:
+    world = make_world()
+    answer = world.run([make_request(prompt=random_prompt(1, length), max_tokens=0)])["a"]
+    assert (answer.tokens, answer.finish, answer.error) == ([], "length", None)
+    again = world.run([make_request("b", random_prompt(1, length), max_tokens=1)])["b"]
+    assert again.cached_tokens == (length - 1) // 4 * 4
+
+
 def test_logprobs_come_with_each_token_only_when_asked_for() -> None:
     requests = [make_request("none"), make_request("chosen", logprobs=0), make_request("two", logprobs=2)]
     answers = make_world().run(requests)
@@ -218,7 +227,7 @@ def test_what_fits_to_the_last_slot_is_served() -> None:
     assert answers["big"].said == solo(request, (None,)).said
 
 
-@pytest.mark.parametrize(("prompt", "max_tokens"), [((), 3), ((1,), 0)])
+@pytest.mark.parametrize(("prompt", "max_tokens"), [((), 3), ((), 0)])
 def test_a_request_for_nothing_is_an_error_of_its_own(prompt: tuple[int, ...], max_tokens: int) -> None:
     answers = make_world().run([make_request("empty", prompt, max_tokens=max_tokens), make_request("b")])
     assert (answers["empty"].finish, answers["b"].finish) == ("error", "length")

@@ -16,7 +16,7 @@ from model.sampling_params import SamplingParams
 from server.config import EngineConfig, ServerConfig
 from server.engine.compose import compose
 from server.engine.errors import StartupFailed
-from server.engine.main import Channel
+from server.engine.main import Channel, Watcher
 from server.engine.process import ENGINE_COMMAND
 from server.engine.request import Request
 from server.engine.service import EngineService
@@ -29,12 +29,14 @@ from server.engine.wire import (
     Step,
     Submit,
     ToApi,
+    Watch,
     frame,
     receive_bytes,
     to_api,
 )
 from server.metrics import Metrics
 from tests.helpers.checkpoints import CONFIG, VOCAB, tiny_hf
+from tests.helpers.fake_engine import FakeCore
 from tests.helpers.waiting import eventually, eventually_blocking, is_running
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -120,6 +122,7 @@ async def test_a_cancel_frees_its_blocks_without_further_traffic(service: Engine
         values = [metrics.registry.get_sample_value("kvell_kv_cache_blocks", {"state": state}) for state in states]
         return sum(value or 0.0 for value in values)
 
+    await eventually(lambda: blocks("free") > 0)
     everything = blocks("used", "cached", "free")
     submission = service.submit([greedy("long", (1, 2, 3), max_tokens=250)])
     await submission.batch()
@@ -307,3 +310,17 @@ def test_importing_the_entry_point_imports_no_torch(child_env: dict[str, str]) -
 def test_the_service_imports_no_torch(child_env: dict[str, str]) -> None:
     code = "import sys, server.engine.service, server.metrics, server.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=child_env, check=False).returncode == 0
+
+
+def test_nobody_watches_nothing_is_drawn_and_a_watcher_sees_how_it_ended() -> None:
+    now = 0.0
+    core, watcher = FakeCore(), Watcher(lambda: now)
+    assert watcher.picture(core, last=True) is None
+    watcher.set(Watch(500))
+    assert watcher.picture(core, last=False) == core.picture()
+    assert watcher.picture(core, last=False) is None
+    assert watcher.picture(core, last=True) == core.picture()
+    now = 0.5
+    assert watcher.picture(core, last=False) == core.picture()
+    watcher.set(Watch(0))
+    assert watcher.picture(core, last=True) is None

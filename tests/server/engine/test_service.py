@@ -483,3 +483,14 @@ async def test_a_service_that_never_started_can_be_stopped(make_service) -> None
     service = make_service()
     await service.stop()
     assert service.state == "stopped"
+
+
+async def test_pictures_come_while_somebody_watches_and_after_a_restart_too(make_service) -> None:
+    service = make_service()
+    engine = await started(service)
+    assert service.picture == ()
+    service.watch(1)
+    await eventually(lambda: service.picture)
+    os.kill(engine, signal.SIGKILL)
+    await eventually(lambda: not service.ready)
+    await eventually(lambda: service.ready and service.picture)

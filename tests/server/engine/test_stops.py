@@ -137,3 +137,18 @@ def test_no_character_is_looked_at_twice() -> None:
         matcher.push("a")
     assert steps == 3000
     assert matcher.num_emitted == 2500
+
+
+@given(text=texts, stops=stop_lists, places=st.lists(st.integers(0, 24), max_size=10))
+def test_the_stop_string_can_be_part_of_the_text(text: str, stops: list[str], places: list[int]) -> None:
+    matcher, said = StopMatcher(stops, include=True), ""
+    for piece in cut(text, places):
+        delta, stopped = matcher.push(piece)
+        said += delta
+        if stopped:
+            break
+    else:
+        said += matcher.flush()
+    before, match = ended(text, stops)
+    assert (said, matcher.matched) == (before + (match or ""), match)
+    assert matcher.num_emitted == len(said)
