@@ -195,12 +195,24 @@ class Item {
     }
     const float m = largest(most);
     F8 total = splat(0.0f);
-    for (int64_t i = begin; i < end; i += 8) {
+    int64_t i = begin;
+    while (i < end) {
+      for (; i >= from && i + 32 <= to; i += 32) {
+        F8 weights[4];
+        for (int k = 0; k < 4; ++k) weights[k] = sub(load(scores + i + 8 * k), splat(m));
+        exp(weights);
+        for (int k = 0; k < 4; ++k) {
+          store(scores + i + 8 * k, weights[k]);
+          total = add(total, weights[k]);
+        }
+      }
+      if (i == end) break;
       F8 weight = exp(sub(load(scores + i), splat(m)));
       if (i < from || i + 8 > to)
         weight = choose_between(int32_t(i), from, to, weight, splat(0.0f));
       store(scores + i, weight);
       total = add(total, weight);
+      i += 8;
     }
     result[width_] = m;
     result[width_ + 1] = sum(total);
