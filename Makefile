@@ -7,6 +7,7 @@
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
+#   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
 #   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
 #
 # TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu spares a machine without a GPU the CUDA build of torch.
@@ -24,7 +25,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon format clean
+.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -62,14 +63,14 @@ check: $(VENV)/.installed-test
 #
 #   address, thread  this machine's instruction sets under the sanitizers
 #   emulated         AVX-512, whose instructions tests/model/kernels/emulated_avx512.h spells out: any processor runs it
-#   neon             64-bit Arm with NEON, by qemu-user: optimised as it is shipped; neon-address with the sanitizers (but
-#                    no search for leaks, which qemu does not allow)
+#   neon             64-bit Arm with NEON, by qemu-user, its kernels optimised as they are shipped; neon-address with the
+#                    sanitizers (but no search for leaks, which qemu does not allow)
 CSRC := model/kernels/csrc
 NATIVE := build/native
 NATIVE_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
 FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512vnni
-FLAGS_neon := -march=armv8.2-a+dotprod
+FLAGS_neon := -march=armv8.2-a+dotprod -O3
 SETS_x86 := avx2 avx512
 SETS_arm := neon
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
@@ -124,7 +125,7 @@ $(NATIVE)/$(1)/selftest: $(call native_objects,$(1),$(4))
 endef
 $(eval $(call native_rules,address,$(CXX),$(SANITIZE),$(NATIVE_SETS)))
 $(eval $(call native_rules,thread,$(CXX),-fsanitize=thread,$(NATIVE_SETS)))
-$(eval $(call native_rules,neon,$(CROSS),-static -O3,$(SETS_arm)))
+$(eval $(call native_rules,neon,$(CROSS),-static,$(SETS_arm)))
 $(eval $(call native_rules,neon-address,$(CROSS),$(SANITIZE),$(SETS_arm)))
 
 # Two of the address build's files once more, with the emulated instructions.
@@ -137,6 +138,16 @@ $(NATIVE)/emulated/%.o: $(CSRC)/%.cpp $(EMULATOR) $(wildcard $(CSRC)/*.h)
 $(NATIVE)/emulated/selftest: $(addprefix $(NATIVE)/emulated/,$(EMULATED)) \
   $(filter-out $(addprefix $(NATIVE)/address/,$(EMULATED)),$(call native_objects,address,$(NATIVE_SETS)))
 	$(CXX) $(NATIVE_FLAGS) $(SANITIZE) $^ -o $@
+
+# An hour to install and another to measure: cmake, a C++ compiler and 10 GB of disk. PEERS names the ones to install, ONLY
+# the contests to run (decode, batch, prompt, http, start, gemma, busy). A peer that can't be installed is skipped.
+PEERS ?=
+ONLY ?=
+BENCH_PEERS := build/peers
+
+bench-peers: $(VENV)/.installed-test
+	-$(BIN)/python -m benchmarks.peer.install --into $(BENCH_PEERS) --only "$(PEERS)"
+	$(BIN)/python -m benchmarks.peers --peers $(BENCH_PEERS) --only "$(ONLY)" $(if $(QUICK),--quick)
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

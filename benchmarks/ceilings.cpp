@@ -1,7 +1,8 @@
 // What the machine gives: bytes read from memory and multiply-adds in registers, per second, with N threads.
 //
-// Usage: ceilings THREADS; prints four numbers, the best of many short runs: GB/s read, then billions of int8
-// multiply-adds (maddubs, alone and each with its 16-bit addition) and of float32 ones (fma). Zeros where unknown.
+// Usage: ceilings THREADS [BYTES]; prints five numbers, the best of many short runs: GB/s read from 1 GiB and from BYTES,
+// then billions of int8 multiply-adds (maddubs, alone and each with its 16-bit addition) and of float32 ones (fma).
+// Zeros where unknown or not asked for.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -9,6 +10,9 @@
 #include <cstdlib>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -16,7 +20,8 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t READ_BYTES = size_t{192} << 20;  // far more than any cache holds
+constexpr size_t READ_BYTES = size_t{1} << 30;  // far more than any cache holds, so that no part of it is read from one
+constexpr size_t HUGE_PAGE = size_t{1} << 21;
 constexpr int ROUNDS = 200000;
 
 volatile uint64_t sink;
@@ -35,11 +40,19 @@ double best_seconds(int threads, int runs, Work&& work) {
   return best;
 }
 
-double read_gb(int threads) {
-  std::vector<uint64_t> memory(READ_BYTES / 8, 1);
-  const size_t share = memory.size() / static_cast<size_t>(threads);
-  const double seconds = best_seconds(threads, 15, [&](int i) {
-    const uint64_t* from = memory.data() + share * static_cast<size_t>(i);
+double read_gb(int threads, size_t bytes) {
+  if (bytes == 0) return 0;
+  bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  uint64_t* memory = static_cast<uint64_t*>(std::aligned_alloc(HUGE_PAGE, bytes));
+  if (!memory) return 0;
+#if defined(__linux__)
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a ceiling of the memory, not of the page tables
+#endif
+  std::fill(memory, memory + bytes / 8, 1);
+  const size_t share = bytes / 8 / static_cast<size_t>(threads);
+  const int runs = std::max(15, static_cast<int>(READ_BYTES / bytes));
+  const double seconds = best_seconds(threads, runs, [&](int i) {
+    const uint64_t* from = memory + share * static_cast<size_t>(i);
     uint64_t sums[8] = {};
     for (size_t at = 0; at + 8 <= share; at += 8) {
       __builtin_prefetch(from + at + 512);
@@ -47,6 +60,7 @@ double read_gb(int threads) {
     }
     for (uint64_t sum : sums) sink = sink + sum;
   });
+  std::free(memory);
   return static_cast<double>(share * 8) * threads / seconds / 1e9;
 }
 
@@ -78,7 +92,9 @@ double fma(int) { return 0; }
 
 }  // namespace
 
-int main(int, char** arguments) {
-  const int threads = arguments[1] ? std::atoi(arguments[1]) : 1;
-  std::printf("%.2f %.1f %.1f %.1f\n", read_gb(threads), maddubs(threads), maddubs_and_add(threads), fma(threads));
+int main(int count, char** arguments) {
+  const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
+  const size_t bytes = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 0;
+  std::printf("%.2f %.2f ", read_gb(threads, READ_BYTES), read_gb(threads, bytes));
+  std::printf("%.1f %.1f %.1f\n", maddubs(threads), maddubs_and_add(threads), fma(threads));
 }

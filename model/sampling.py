@@ -141,7 +141,7 @@ def _from_summary(summary: Summary, row: SamplingRow) -> Sampled:
     place = 0 if is_greedy(params) else choose_few(ids, logits, params, _uniform(row))
     if params.num_logprobs is None:
         return Sampled(ids[place])
-    return _scored(summary, ids[place], logits[place], params.num_logprobs)
+    return scored(summary, ids[place], logits[place], params.num_logprobs)
 
 
 def _uniform(row: SamplingRow) -> float:
@@ -210,11 +210,11 @@ def _logprobs(
     results = {}
     for row, count in asking.items():
         summary = summaries[row] or summarise(logits[row], tops[row], count, work)
-        results[row] = _scored(summary, tokens[row], float(logits[row, tokens[row]]), count)
+        results[row] = scored(summary, tokens[row], float(logits[row, tokens[row]]), count)
     return results
 
 
-def _scored(summary: Summary, token: int, logit: float, count: int) -> Sampled:
+def scored(summary: Summary, token: int, logit: float, count: int) -> Sampled:
     """The token and the `count` best ones with the logarithms of their probabilities under the raw logits."""
     best = tuple(_finite(each - summary.log_sum) for each in summary.logits[:count])
     return Sampled(token, _finite(logit - summary.log_sum), summary.ids[:count], best)

@@ -31,6 +31,7 @@ from server.api import (
     models,
     page,
     render,
+    replay,
     requests,
     responses,
     tokenize,
@@ -47,6 +48,7 @@ from server.api.types import (
     CountTokensBody,
     DetokenizeBody,
     MessagesBody,
+    ReplayBody,
     ResponsesBody,
     TokenizeBody,
 )
@@ -96,7 +98,16 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
 
 
 ABOUT = "OpenAI's paths and JSON, and Anthropic's Messages. A field works or is refused by name with a 400."
-BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+BODIES = (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ReplayBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 ROOMS = (
     chat,
     completions,
@@ -108,6 +119,7 @@ ROOMS = (
     page,
     tokenize,
     render,
+    replay,
     requests,
     capabilities,
 )

@@ -22,7 +22,15 @@ from server.engine.request import FinishReason, StepStats
 from server.engine.wire import Ready
 
 Endpoint = Literal[
-    "completions", "chat_completions", "responses", "messages", "count_tokens", "render", "tokenize", "detokenize"
+    "completions",
+    "chat_completions",
+    "responses",
+    "messages",
+    "count_tokens",
+    "render",
+    "replay",
+    "tokenize",
+    "detokenize",
 ]
 Outcome = Literal["ok", "cancelled", "error", "refused", "unavailable"]
 Rejection = Literal[

@@ -51,6 +51,7 @@ class ChatTemplate:
         self._sandbox = Sandbox()
         self._lock = threading.Lock()  # the sandbox counts one rendering at a time
         self.problem: str | None = None
+        self.text = source if isinstance(source, str) else "\n".join(source.values())  # of all templates
         self._source = json.dumps(source, ensure_ascii=False)
         self._templates: dict[str, Template] = {}
         for name, text in {"default": source}.items() if isinstance(source, str) else source.items():

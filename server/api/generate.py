@@ -166,7 +166,7 @@ class _Run:
                         self._ticket.check()
                         return
                     deltas = answer.take(events)
-                    if not any(each.tokens or each.finish for each in events):
+                    if not deltas:
                         continue  # admitted, and nothing to show yet
                     begun = True
                     answer.deliver()

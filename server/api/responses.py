@@ -18,7 +18,7 @@ from server.api.serving import Limits, ServedModel, Serving
 from server.api.translate import chat_of_response, renamed
 from server.api.types import ResponsesBody
 from server.api.wording import Face
-from server.engine.errors import RequestError
+from server.engine.errors import RequestError, UnsupportedValue
 
 # how a chat field's path begins, and what it is called here
 NAMES = (
@@ -37,6 +37,8 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     except RequestError as error:
         error.param = renamed(error.param, NAMES)
         raise
+    if job.calling is not None:
+        raise UnsupportedValue("tools are not served on this path; use /v1/chat/completions", param="tools")
     return replace(job, asked=body)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
 from server.api.running import Running, Submission
+from server.api.tools.families import Family, family_of
 from server.engine.errors import EngineUnavailable, ModelNotFound
 from server.engine.request import GroupPicture, Request
 from server.engine.wire import Ready
@@ -98,6 +99,11 @@ class ServedModel:
     eos_ids: frozenset[int]
     defaults: SamplingDefaults
     facts: ModelFacts = ModelFacts()
+
+    @property
+    def family(self) -> Family:
+        """How this model calls tools."""
+        return family_of(self.template.text if self.template else "", self.tokenizer.special_tokens)
 
     def check_name(self, name: str | None) -> None:
         """Raises ModelNotFound for any name but this model's. None is this one: there is no other."""

@@ -3,6 +3,7 @@
 Knows settings and what "auto" means here; knows no cache sizes and no requests.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from model.attention.reference import TorchAttention
 from model.checkpoint.load import Progress, Read
 from model.checkpoint.source import Checkpoint
 from model.decoder import Decoder
-from model.kernels.native import NativeUnavailable, Team, proven_team
+from model.kernels.native import LIBRARY, NativeUnavailable, Team, proven_team
 from model.load import load_model
 from model.native_load import load_native_model
 from model.native_runner import NativeRunner
@@ -44,6 +45,13 @@ class Backend:
     def kernels(self) -> str:
         """The instruction set."""
         return "torch" if self.team is None else self.team.isa
+
+    @property
+    def kernels_version(self) -> str:
+        """Tells builds of the kernels apart: the beginning of the library's SHA-256, or torch's version."""
+        if self.team is None:
+            return str(torch.__version__)
+        return hashlib.sha256(LIBRARY.read_bytes()).hexdigest()[:16]
 
     def load(
         self,

@@ -212,6 +212,7 @@ def describe(
         load_seconds=0.0,  # whoever knows when the process began fills it in
         kernels=kinds.backend.kernels,
         note=kinds.backend.note,
+        kernels_version=kinds.backend.kernels_version,
         quantization=quantization,
     )
 

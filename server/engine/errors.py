@@ -35,6 +35,12 @@ class UnsupportedValue(RequestError):
     code = "unsupported_value"
 
 
+class CannotReplay(RequestError):
+    """A receipt is of another model, or of other kernels than these."""
+
+    code = "cannot_replay"
+
+
 class ModelNotFound(RequestError):
     """Another model was asked for than the one served."""
 

@@ -47,7 +47,7 @@ def events_of(
 ) -> list[list[TokenEvent]]:
     """The steps that bring `tokens` to one request. Logprobs, if asked for, say which token it is: -token / 1000."""
     steps = []
-    for at in range(0, len(tokens), per_step):
+    for at in range(0, max(len(tokens), 1), per_step):
         part = tuple(tokens[at : at + per_step])
         last = at + per_step >= len(tokens)
         event = TokenEvent(
@@ -59,9 +59,16 @@ def events_of(
             finish=finish if last else None,
             cached_tokens=cached,
             queue_seconds=0.25,
+            prompt_logprobs=_prompt_scores(request) if at == 0 else (),
         )
         steps.append([event])
     return steps
+
+
+def _prompt_scores(request: Request) -> tuple[TokenLogprob, ...]:
+    if request.prompt_logprobs is None:
+        return ()
+    return tuple(scored(token, request.prompt_logprobs) for token in request.prompt[1:])
 
 
 def scored(token: int, num_top: int) -> TokenLogprob:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
 
+from server.api.types.insight import InsightFields
 from server.api.types.length import LengthFields
 from server.api.types.sampling import SamplingFields
 from server.api.types.structured import ResponseFormat, StructuredOutputs
@@ -17,7 +18,7 @@ class StreamOptions(Wire):
     include_obfuscation: Literal[False] | None = None
 
 
-class GenerationBody(SamplingFields, LengthFields):
+class GenerationBody(SamplingFields, LengthFields, InsightFields):
     """What chat and completions have in common."""
 
     model: str | None = None

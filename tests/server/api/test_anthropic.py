@@ -132,7 +132,8 @@ async def test_messages_become_a_chat() -> None:
             {"role": "user", "content": "e"},
         ],
     )
-    turns = (("system", "Be kind."), ("user", "ab"), ("assistant", "c"), ("tool", "Error: d"), ("user", "e"))
+    brought = "<tool_response>\nError: d\n</tool_response>"
+    turns = (("system", "Be kind."), ("user", "ab"), ("assistant", "c"), ("user", brought), ("user", "e"))
     parts = [part for role, text in turns for part in (258, f"{role}\n{text}", 259)]
     assert request.prompt == ids_of(256, *parts, 258, "assistant\n")
 

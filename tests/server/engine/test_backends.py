@@ -63,7 +63,7 @@ def test_where_there_is_no_library_native_does_not_start(monkeypatch: pytest.Mon
         choose_backend(EngineConfig("m", backend="native"), CPU, 1)
 
 
-def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_give_wrong_bits_are_not_used(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     if native_team(1).isa == "plain":
         pytest.skip("nothing to fall back from")
     monkeypatch.setattr(native.Team, "differing", "norm")
@@ -71,6 +71,8 @@ def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPat
     assert backend.kernels == "plain"
     assert backend.note.startswith("kernels that differ from plain C on this machine: ")
     assert backend.note.endswith(" (norm); using plain")
+    _, ready = load(config)
+    assert (ready.kernels, ready.note) == ("plain", backend.note)  # kvell_backend_info shows both
 
 
 UNFIT: dict[str, tuple[dict[str, Any], torch.device]] = {
