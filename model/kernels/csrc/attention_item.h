@@ -9,7 +9,7 @@
 // The online softmax of Milakov and Gimelshein 2018 and FlashAttention (Dao et al. 2022), with ranges for steps. An
 // item that covers one range of several leaves its result unmerged; whoever brings the last one merges them, in order.
 //
-// Where rows are few, as in a decode step, the time goes into reading the cache: then several KV heads take turns with each
+// Where rows are few, as in a decode step, time goes into reading the cache: then several KV heads take turns with each
 // 16 positions, since their keys lie side by side.
 #pragma once
 
