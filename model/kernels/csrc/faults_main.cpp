@@ -42,8 +42,9 @@ void matmul_values(const kvell_matrix& m, const Tile& tile, const float* x, int6
 }
 
 template <int STORED>
-void attend(const kvell_attention& call, const kvell_attention_item& item, int64_t kv_head, float* scratch) {
-  good->attention_item(STORED)(call, item, kv_head, scratch);
+void attend(const kvell_attention& call, const kvell_attention_item& item, int64_t kv_head, int64_t kv_heads,
+            float* scratch) {
+  good->attention_item(STORED)(call, item, kv_head, kv_heads, scratch);
   const int64_t token = call.chunks[item.chunk].row + item.first_query;
   const int64_t head = kv_head * (call.num_heads / call.num_kv_heads);
   if (item.num_parts == 1) spoil(call.out[token * call.out_stride + head * call.head_dim]);
