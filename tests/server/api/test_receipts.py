@@ -1,11 +1,13 @@
 """Receipts and replays: what goes in comes out again, and nothing in a receipt is trusted."""
 
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from tests.helpers.api_world import World, make_world, says
+from server.engine.request import Request, TokenEvent
+from tests.helpers.api_world import Step, World, make_world, says
 from tests.helpers.asgi import Answered, call
 from tests.helpers.tiny_text import ids_of
 
@@ -91,6 +93,19 @@ async def test_a_prompt_that_would_be_rendered_otherwise_today_is_taken_from_the
     world.service.submitted.clear()
     await replay(world, receipt)
     assert world.service.submitted[0].prompt == ids_of("yesterday")
+
+
+async def test_what_a_deadline_cut_is_cut_at_the_same_token_again() -> None:
+    def play(requests: Sequence[Request]) -> Iterable[Step]:
+        yield [TokenEvent(requests[0].id, ids_of("ab"))]
+        yield [TokenEvent(requests[0].id, finish="length", ended_by="deadline")]
+        yield [TokenEvent(requests[1].id, ids_of("abcde"), finish="length")]
+
+    receipt = await receipt_of(make_world(play), max_tokens=5, timeout_ms=10)
+    assert receipt["max_tokens"] == [2, 5]
+    world = make_world(says("abcde", finish="length"))
+    assert (await replay(world, receipt)).json()["same"] is True
+    assert [(request.max_tokens, request.deadline) for request in world.service.submitted] == [(2, None), (5, None)]
 
 
 async def test_without_being_asked_there_is_no_receipt() -> None:

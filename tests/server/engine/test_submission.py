@@ -50,6 +50,17 @@ async def test_a_backlog_is_joined_per_request_in_order(submission: Submission) 
     ]
 
 
+async def test_a_prompt_s_scores_are_joined_too_and_totals_are_the_latest(submission: Submission) -> None:
+    entries = [TokenLogprob(-float(number)) for number in range(3)]
+    submission.push(TokenEvent("a", prompt_logprobs=(entries[0],), prompt_seconds=1.0))
+    submission.push(TokenEvent("a", (1,), prompt_logprobs=(entries[1], entries[2]), prompt_seconds=2.0))
+    submission.push(TokenEvent("a", finish="length", ended_by="deadline", prompt_seconds=2.0, decode_seconds=3.0))
+    (joined,) = await submission.batch()
+    assert joined.prompt_logprobs == tuple(entries)
+    assert (joined.tokens, joined.ended_by) == ((1,), "deadline")
+    assert (joined.prompt_seconds, joined.decode_seconds) == (2.0, 3.0)
+
+
 async def test_it_ends_when_every_request_has_finished(submission: Submission) -> None:
     submission.push(TokenEvent("a", (1,), finish="stop"))
     submission.push(TokenEvent("b", (2,)))
