@@ -53,6 +53,7 @@ from server.api.types import (
     TokenizeBody,
 )
 from server.config import ServerConfig
+from server.connections import Connection, allow_many_files
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
 from server.keys import KeyFileError, KeyRing
@@ -184,6 +185,7 @@ class Running:
 
     async def run(self, *, on_progress: OnProgress, on_ready: OnReady) -> None:
         """Serve until a signal says otherwise. Raises CheckpointError or StartupFailed when it can't get ready."""
+        allow_many_files()
         service = EngineService(self._config, metrics=self._metrics, on_progress=on_progress)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number, service)
@@ -210,6 +212,7 @@ class Running:
             max_sequences=min(MAX_SEQUENCES, capacity),
             ping_s=self._config.sse_ping_s,
             share_prefixes=self._config.share_prefixes,
+            default_timeout_s=self._config.default_timeout_s,
         )
         config = self._config
         return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)
@@ -264,7 +267,8 @@ def _version() -> str:
 def _make_server(app: ASGIApp, settings: ServerConfig) -> _Server:
     config = uvicorn.Config(
         app,
-        http="h11",  # httptools reads headers without end, and loses the body beside an "Upgrade: h2c" of Java's client
+        # on h11: httptools reads headers without end, and loses the body beside an "Upgrade: h2c" of Java's client
+        http=Connection,
         lifespan="off",
         log_config=None,
         log_level="warning",

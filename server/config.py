@@ -59,6 +59,8 @@ class ServerConfig:
     tls_certfile: Path | None = None
     tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
+    max_waiting_tokens: int | None = None
+    default_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
     sse_ping_s: float = 15.0

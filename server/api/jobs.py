@@ -104,6 +104,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             length,
             replace(params, choice=c),
             cache_salt=body.cache_salt or "",
+            priority=body.priority or 0,
             constraint=wanted.constraint,
             prompt_logprobs=shown.scored if c == 0 else None,
             wants_progress=bool(options.include_progress),

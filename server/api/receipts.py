@@ -14,7 +14,17 @@ from server.api.serving import Serving
 
 VERSION = 1
 # Says nothing about the choices, or is in the receipt by another name.
-LEFT_OUT = ("model", "stream", "stream_options", "timeout_ms", "user", "metadata", "kvell_receipt", "cache_salt")
+LEFT_OUT = (
+    "model",
+    "stream",
+    "stream_options",
+    "timeout_ms",
+    "user",
+    "metadata",
+    "kvell_receipt",
+    "cache_salt",
+    "priority",
+)
 RESOLVED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
 
 

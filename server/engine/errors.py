@@ -112,6 +112,14 @@ class TooBusy(ServiceError):
     code = "overloaded"
 
 
+class TooManyRequests(TooBusy):
+    """More requests of this key wait than its limits allow."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
 class GenerationFailed(ServiceError):
     """The engine could not go on with this one request."""
 

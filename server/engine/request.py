@@ -44,6 +44,9 @@ class Request(msgspec.Struct, frozen=True):
     constraint: Constraint | None = None
     prompt_logprobs: int | None = None
     wants_progress: bool = False
+    owner: str = ""  # of the key that it came with: tokens are shared out fairly between owners, by weight
+    weight: int = 1
+    priority: int = 0  # lower goes first among its owner's
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

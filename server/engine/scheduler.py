@@ -2,18 +2,18 @@
 
 Knows requests and the cache's promises; no tensors, no clock (it is told the time) and no cost (it is told the budget).
 
-Everything goes by order of arrival. Those that run are always older than those that wait: the line is left at its
-front, and whoever is preempted is the youngest of those that run and becomes the front. So smaller late-comers never
-overtake the head of the line, the oldest is never preempted, and since every step moves the oldest on, all end.
+Who is next, `server.engine.line` says; nobody overtakes the one whose turn it is. From then on everything goes by the
+order in which they were let in, which "older" means here: whoever is preempted is the youngest of those that run and
+returns before anybody else is let in. So the oldest is never preempted, and since every step moves it on, all end.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cache.manager import CacheManager, CacheSequence
 from model.batch import Chunk, Wish
 from server.engine.generation import Generation
+from server.engine.line import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Plan:
 
 
 class Scheduler:
-    """The waiting line and the running set, both in order of arrival.
+    """The waiting line, and the running set in the order in which they were let in.
 
     clear zeroes blocks of a KV group in the pool.
     """
@@ -86,7 +86,7 @@ class Scheduler:
         self._manager = manager
         self._limits = limits
         self._clear = clear
-        self.waiting: deque[Generation] = deque()
+        self.waiting = Line()
         self.running: list[Generation] = []
 
     @property
@@ -95,8 +95,8 @@ class Scheduler:
         return sum(generation.decoding for generation in self.running)
 
     def add(self, generation: Generation) -> None:
-        """A new request joins the end of the line."""
-        self.waiting.append(generation)
+        """A new request joins the line."""
+        self.waiting.add(generation)
 
     def remove(self, generation: Generation, *, discard: bool = False) -> None:
         """It finished, failed or was cancelled, wherever it stood. Its blocks are back at once.
@@ -109,6 +109,7 @@ class Scheduler:
         self.running.remove(generation)
         self._close(generation.sequence, discard=discard)
         generation.sequence = None
+        self.waiting.refund(generation, generation.remaining)
 
     def plan(self, *, prompt_budget: int, now: float) -> Plan:
         """Choose the next step's work and reserve its blocks.
@@ -171,15 +172,16 @@ class Scheduler:
 
     def _preempt(self, generation: Generation, now: float) -> None:
         """Back to the front of the line. Its blocks stay cached until someone needs them."""
-        self.remove(generation)
+        self.running.remove(generation)
+        self._close(generation.running_sequence)
         generation.preempt(now)
-        self.waiting.appendleft(generation)
+        self.waiting.put_back(generation)
 
     def _admit_next(self, plan: Plan, now: float) -> bool:
         """Let in the head of the line, if there is room for it."""
-        if not self.waiting or len(self.running) >= self._limits.max_num_seqs:
+        generation = self.waiting.head()
+        if generation is None or len(self.running) >= self._limits.max_num_seqs:
             return False
-        generation = self.waiting[0]
         request = generation.request
         sequence = self._manager.open(
             generation.tokens,
@@ -190,7 +192,7 @@ class Scheduler:
         if not self._has_room_for(generation, sequence):
             self._close(sequence)
             return False
-        self.waiting.popleft()
+        self.waiting.take(generation, len(generation.tokens) - sequence.num_computed + generation.remaining)
         self.running.append(generation)
         generation.admit(sequence, now)
         plan.admitted.append(generation)

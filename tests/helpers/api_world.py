@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from model.tokenizer.base import Tokenizer
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.app import create_app
+from server.engine.admission import Admission, Visitor
 from server.engine.errors import ServiceError
 from server.engine.inflight import InFlight
 from server.engine.request import FinishReason, GroupPicture, Request, TokenEvent, TokenLogprob
@@ -107,27 +108,29 @@ class FakeService:
         self.metrics = Metrics()
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
+        self.visitors: list[Visitor] = []
         self.watched: list[int] = []  # the intervals that were asked for
         self.picture: tuple[GroupPicture, ...] = ()
-        self.in_flight = InFlight(
-            running_limit=8,
-            waiting_limit=100,
-            on_cancel=self.cancelled.extend,
-            on_discard=self.metrics.discarded,
-            clock=count().__next__,
-        )
+        self.admission = Admission(running_limit=8, waiting_requests=100, waiting_tokens=None, clock=count().__next__)
+        self.in_flight = InFlight(self.admission, on_cancel=self.cancelled.extend, on_discard=self.metrics.discarded)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def ready(self) -> bool:
         return self.state == "ready"
 
-    def submit(self, requests: Sequence[Request]) -> Submission:
+    def knock(self, visitor: Visitor) -> None:
         if self.refuse:
             raise self.refuse
-        self.in_flight.check_room(len(requests))
+        self.admission.knock(visitor)
+
+    def submit(self, requests: Sequence[Request], visitor: Visitor) -> Submission:
+        if self.refuse:
+            raise self.refuse
+        self.visitors.append(visitor)
+        self.admission.check(visitor, requests)
         self.submitted += requests
-        submission = self.in_flight.add(requests)
+        submission = self.in_flight.add(requests, visitor)
         task = asyncio.ensure_future(self._run(requests))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -153,6 +153,8 @@ BAD_ANYWHERE: list[tuple[str, Any]] = [
     ("stream_options", {"include_progress": 1}),
     ("stream_options", {"include_usage": True}),  # without stream
     ("stream_options", {}),
+    ("priority", 101),
+    ("priority", 1.5),
     ("cache_salt", ""),
     ("cache_salt", "x" * 257),
     ("user", 5),

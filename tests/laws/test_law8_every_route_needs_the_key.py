@@ -8,6 +8,7 @@ import pytest
 from server.api.guard import RequireKey
 from server.api.unsupported import FAMILIES, STATELESS
 from server.app import ROOMS
+from server.keys import Key, KeyLimits
 from server.metrics import Metrics
 from tests.helpers.api_world import key_ring, make_world
 from tests.helpers.asgi import call
@@ -157,3 +158,10 @@ async def test_prefixes_are_shared_within_an_owner_only() -> None:
     world = make_world(keys=KEYS, share_prefixes=True)
     await call(world.app, "POST", "/v1/completions", {"prompt": "a"}, x_api_key=KEYS[0])
     assert [(each.namespace, each.cache_salt) for each in world.service.submitted] == [("", "")]
+
+
+async def test_a_priority_reaches_the_line() -> None:
+    world = make_world(keys=[Key("a", b"one", KeyLimits(weight=3))])
+    for fields in ({}, {"priority": -7}):
+        await call(world.app, "POST", "/v1/completions", {"prompt": "a", **fields}, x_api_key="one")
+    assert [(each.owner, each.weight, each.priority) for each in world.service.submitted] == [("a", 3, 0), ("a", 3, -7)]

@@ -32,6 +32,8 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "kv-cache-dtype": ("int8", "int8", ("float16", "fp8")),
     "prefix-cache": ("off", False, ("maybe", "", "2")),
     "max-waiting-requests": ("0", 0, ("-1", "1000001")),
+    "max-waiting-tokens": ("5000", 5000, ("0", "1.5")),
+    "default-timeout": ("2.5", 2.5, ("0", "nan", "-1")),
     "api-key": ("sk-1 2", "sk-1 2", ("", "  ", "a\nb")),
     "api-key-file": ("/etc/keys", Path("/etc/keys"), ("", "~no-such-user/keys")),
     "open-metrics": ("on", True, ("maybe",)),

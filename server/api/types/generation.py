@@ -28,6 +28,7 @@ class GenerationBody(SamplingFields, LengthFields, InsightFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     cache_salt: Annotated[str, Len(1, 256)] | None = None
+    priority: Annotated[int, Ge(-100), Le(100)] | None = None
     user: str | None = None
     metadata: Annotated[dict[str, str], Len(0, 16)] | None = None
     response_format: ResponseFormat | None = None

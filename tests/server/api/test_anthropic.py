@@ -317,7 +317,7 @@ async def test_all_failures_on_these_paths_have_anthropic_s_shape() -> None:
 
 async def test_a_bug_is_an_api_error(monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world()
-    monkeypatch.setattr(world.service, "submit", lambda requests: 1 / 0)
+    monkeypatch.setattr(world.service, "submit", lambda requests, visitor: 1 / 0)
     under_way = Call(world.app, "POST", PATH, [json.dumps(NEEDED).encode()])
     with pytest.raises(ZeroDivisionError):
         await under_way.task
