@@ -63,14 +63,14 @@ check: $(VENV)/.installed-test
 #
 #   address, thread  this machine's instruction sets under the sanitizers
 #   emulated         AVX-512, whose instructions tests/model/kernels/emulated_avx512.h spells out: any processor runs it
-#   neon             64-bit Arm with NEON, by qemu-user: optimised as it is shipped; neon-address with the sanitizers (but
-#                    no search for leaks, which qemu does not allow)
+#   neon             64-bit Arm with NEON, by qemu-user, its kernels optimised as they are shipped; neon-address with the
+#                    sanitizers (but no search for leaks, which qemu does not allow)
 CSRC := model/kernels/csrc
 NATIVE := build/native
 NATIVE_FLAGS := -std=c++17 -O1 -g -Wall -Wextra -Werror -ffp-contract=off -fno-omit-frame-pointer -pthread
 FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512vnni
-FLAGS_neon := -march=armv8.2-a+dotprod
+FLAGS_neon := -march=armv8.2-a+dotprod -O3
 SETS_x86 := avx2 avx512
 SETS_arm := neon
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
@@ -125,7 +125,7 @@ $(NATIVE)/$(1)/selftest: $(call native_objects,$(1),$(4))
 endef
 $(eval $(call native_rules,address,$(CXX),$(SANITIZE),$(NATIVE_SETS)))
 $(eval $(call native_rules,thread,$(CXX),-fsanitize=thread,$(NATIVE_SETS)))
-$(eval $(call native_rules,neon,$(CROSS),-static -O3,$(SETS_arm)))
+$(eval $(call native_rules,neon,$(CROSS),-static,$(SETS_arm)))
 $(eval $(call native_rules,neon-address,$(CROSS),$(SANITIZE),$(SETS_arm)))
 
 # Two of the address build's files once more, with the emulated instructions.

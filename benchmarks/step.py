@@ -12,7 +12,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from model.batch import Chunk
 from model.checkpoint.source import open_checkpoint
 from model.families.registry import to_model_config
 from model.native_runner import NativeRunner
-from model.sampling import Sampled, Sampler, SamplingRow
+from model.sampling import Sampled, SamplingRow
 from model.sampling_params import SamplingParams
 from model.scores import Scores
 from server.config import EngineConfig
@@ -86,16 +86,16 @@ class TimedRunner:
         return dict(found.most_common())
 
 
-class TimedSampler(Sampler):
-    """The sampler, and how long it took."""
+class TimedSampler:
+    """A sampler, and how long it took."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, sampler: Any) -> None:
         self.watch = Watch()
+        self._choose = self.watch.wrap(sampler.choose)
 
     def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
         """As the sampler."""
-        result: list[Sampled] = self.watch.wrap(super().choose)(scores, rows)
+        result: list[Sampled] = self._choose(scores, rows)
         return result
 
 
@@ -116,12 +116,21 @@ class Result:
 
 
 def measure(
-    engine: Engine, runner: TimedRunner, sampler: TimedSampler, *, count: int, prompt: int, new: int, vocab_size: int
+    engine: Engine,
+    runner: TimedRunner,
+    sampler: TimedSampler,
+    *,
+    count: int,
+    prompt: int,
+    new: int,
+    vocab_size: int,
+    params: SamplingParams,
 ) -> Result:
     """All prompts, then `new` tokens for each of `count` sequences."""
-    params = SamplingParams(temperature=0.0)
     texts = [tuple((7 * i + 13 * j) % vocab_size for j in range(prompt)) for i in range(count)]
-    requests = [Request(f"{count}-{i}", text, new + count * prompt, params) for i, text in enumerate(texts)]
+    requests = [
+        Request(f"{count}-{i}", text, new + count * prompt, replace(params, seed=i)) for i, text in enumerate(texts)
+    ]
     engine.submit(requests)
     began, fed = time.perf_counter(), 0
     while fed < count * prompt:
@@ -161,6 +170,9 @@ def main(
     backend: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="Threads; by default one per core.")] = None,
     cache_mib: Annotated[int, typer.Option(help="Memory of the KV cache.")] = 1024,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     operations: Annotated[bool, typer.Option(help="Also show what kinds of sections took.")] = False,
 ) -> None:
     """Measure and print."""
@@ -169,13 +181,16 @@ def main(
     )  # type: ignore[arg-type]
     vocab_size = to_model_config(open_checkpoint(model).config).vocab_size
     engine, ready = compose(config, lambda what, fraction: None)
-    runner, sampler = TimedRunner(engine._runner), TimedSampler()
+    runner, sampler = TimedRunner(engine._runner), TimedSampler(engine._sampler)
     engine._runner, engine._sampler = runner, sampler
     print(f"{ready.backend} {ready.kernels}, {ready.threads} threads, cache {ready.kv_cache_dtype}")
     print("sequences   step ms  native  sampler  packing  interpreter   tok/s  prompt tok/s")
     results = []
+    params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for count in map(int, sequences.split(",")):
-        result = measure(engine, runner, sampler, count=count, prompt=prompt, new=new, vocab_size=vocab_size)
+        result = measure(
+            engine, runner, sampler, count=count, prompt=prompt, new=new, vocab_size=vocab_size, params=params
+        )
         results.append(result)
         print(
             f"{count:9}  {result.step_ms:8.2f}  {result.native_ms:6.2f}  {result.sampler_ms:7.2f}  "

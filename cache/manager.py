@@ -73,20 +73,24 @@ class CacheManager:
         self._tree = PrefixTree(windows, self._allocators, block_size)
         self._live: set[CacheSequence] = set()
 
-    def open(self, tokens: list[int], *, namespace: str = "", salt: str = "") -> CacheSequence:
-        """A new sequence that owns the longest cached prefix of tokens, at most all but the last token."""
+    def open(self, tokens: list[int], *, namespace: str = "", salt: str = "", most: int | None = None) -> CacheSequence:
+        """A new sequence that owns the longest cached prefix of tokens, at most all but the last token.
+
+        most: at most so many tokens of it, because what comes after them is to be computed in any case.
+        """
         assert tokens, "a sequence has at least one token"
         seq = CacheSequence(tokens, self._tree.enter(namespace, salt), len(self._windows))
         self._live.add(seq)
-        self.match(seq)
+        self.match(seq, most=most)
         return seq
 
-    def match(self, seq: CacheSequence) -> int:
+    def match(self, seq: CacheSequence, *, most: int | None = None) -> int:
         """Take what others have computed of this sequence meanwhile. Returns how many tokens were gained."""
         if not self.prefix_cache:
             return 0
         # stop one token short: logits need one token to compute
-        nodes = self._tree.find(seq.path, seq.tokens, (len(seq.tokens) - 1) // self.block_size)
+        longest = len(seq.tokens) - 1 if most is None else min(most, len(seq.tokens) - 1)
+        nodes = self._tree.find(seq.path, seq.tokens, longest // self.block_size)
         if not nodes:
             return 0
         num_computed = nodes[-1].depth * self.block_size

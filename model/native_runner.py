@@ -39,7 +39,7 @@ class NativeRunner:
         self._team = team
         self._block_size = kv.block_size
         self._step = StepRecord()
-        self._lender = LogitsMemory()
+        self._memory = LogitsMemory(self._program.vocab_size)
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         self._handle = team.library.kvell_program_create(
             team.handle, ctypes.byref(self._program.spec), error, _ERROR_BYTES
@@ -70,7 +70,7 @@ class NativeRunner:
         first_blocks = array(
             "q", [self._table(chunk, kind, tables) for kind in self._program.kinds for chunk in chunks]
         )
-        step, results = self._step, Results(wishes, self._lender, self._program.vocab_size)
+        step, results = self._step, Results(wishes, self._memory)
         step.num_chunks, step.num_tokens, step.num_tables = len(chunks), len(tokens), len(tables)
         step.chunks, step.tokens = numbers.buffer_info()[0], tokens.buffer_info()[0]
         step.first_blocks, step.tables = first_blocks.buffer_info()[0], tables.buffer_info()[0]

@@ -9,7 +9,7 @@ On a GPU the same code runs: greedy rows stay there, one that draws or wants log
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -92,7 +92,13 @@ class Sampled:
 
 
 class Sampler:
-    """Chooses tokens. Has no state: equal rows give equal results, whenever and in whatever company."""
+    """Chooses tokens. Has no state: equal rows give equal results, whenever and in whatever company.
+
+    workspace makes what weighs a row's tokens, of the vocabulary and the device.
+    """
+
+    def __init__(self, workspace: Callable[[int, torch.device], RowWorkspace] = RowWorkspace) -> None:
+        self._workspace = workspace
 
     def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
         """One result per row, from the row's summary where this is all there is, else from its whole logits."""
@@ -125,7 +131,7 @@ class Sampler:
         if not rows:
             return []
         logits = logits.float().contiguous()
-        work = RowWorkspace(vocab, logits.device)
+        work = self._workspace(vocab, logits.device)
         masks = [(number, row.mask) for number, row in enumerate(rows) if row.mask is not None]
         with _edits(rows, vocab).applied(logits), masked(logits, masks):
             tokens, usable = _choose(logits, rows, work)
@@ -141,7 +147,7 @@ def _from_summary(summary: Summary, row: SamplingRow) -> Sampled:
     place = 0 if is_greedy(params) else choose_few(ids, logits, params, _uniform(row))
     if params.num_logprobs is None:
         return Sampled(ids[place])
-    return _scored(summary, ids[place], logits[place], params.num_logprobs)
+    return scored(summary, ids[place], logits[place], params.num_logprobs)
 
 
 def _uniform(row: SamplingRow) -> float:
@@ -210,11 +216,11 @@ def _logprobs(
     results = {}
     for row, count in asking.items():
         summary = summaries[row] or summarise(logits[row], tops[row], count, work)
-        results[row] = _scored(summary, tokens[row], float(logits[row, tokens[row]]), count)
+        results[row] = scored(summary, tokens[row], float(logits[row, tokens[row]]), count)
     return results
 
 
-def _scored(summary: Summary, token: int, logit: float, count: int) -> Sampled:
+def scored(summary: Summary, token: int, logit: float, count: int) -> Sampled:
     """The token and the `count` best ones with the logarithms of their probabilities under the raw logits."""
     best = tuple(_finite(each - summary.log_sum) for each in summary.logits[:count])
     return Sampled(token, _finite(logit - summary.log_sum), summary.ids[:count], best)

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from server.api import (
     models,
     page,
     render,
+    replay,
     requests,
     responses,
     tokenize,
@@ -47,10 +49,12 @@ from server.api.types import (
     CountTokensBody,
     DetokenizeBody,
     MessagesBody,
+    ReplayBody,
     ResponsesBody,
     TokenizeBody,
 )
 from server.config import ServerConfig
+from server.connections import Connection, allow_many_files
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
 from server.keys import KeyFileError, KeyRing
@@ -96,7 +100,16 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
 
 
 ABOUT = "OpenAI's paths and JSON, and Anthropic's Messages. A field works or is refused by name with a 400."
-BODIES = (ChatBody, CompletionBody, ResponsesBody, MessagesBody, CountTokensBody, TokenizeBody, DetokenizeBody)
+BODIES = (
+    ChatBody,
+    CompletionBody,
+    CountTokensBody,
+    DetokenizeBody,
+    MessagesBody,
+    ReplayBody,
+    ResponsesBody,
+    TokenizeBody,
+)
 ROOMS = (
     chat,
     completions,
@@ -108,6 +121,7 @@ ROOMS = (
     page,
     tokenize,
     render,
+    replay,
     requests,
     capabilities,
 )
@@ -172,6 +186,7 @@ class Running:
 
     async def run(self, *, on_progress: OnProgress, on_ready: OnReady) -> None:
         """Serve until a signal says otherwise. Raises CheckpointError or StartupFailed when it can't get ready."""
+        allow_many_files()
         service = EngineService(self._config, metrics=self._metrics, on_progress=on_progress)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number, service)
@@ -182,6 +197,7 @@ class Running:
             model = await asyncio.to_thread(
                 open_model, Path(self._config.engine.model_path), self._model_id, self._generation
             )
+            model = replace(model, trusts_templates=self._config.trust_request_chat_template)
             if self._draining is None:
                 await self._serve(self._make_app(service, model), starting, lambda info: on_ready(info, model))
         finally:
@@ -198,6 +214,7 @@ class Running:
             max_sequences=min(MAX_SEQUENCES, capacity),
             ping_s=self._config.sse_ping_s,
             share_prefixes=self._config.share_prefixes,
+            default_timeout_s=self._config.default_timeout_s,
         )
         config = self._config
         return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)
@@ -252,7 +269,8 @@ def _version() -> str:
 def _make_server(app: ASGIApp, settings: ServerConfig) -> _Server:
     config = uvicorn.Config(
         app,
-        http="h11",  # httptools reads headers without end, and loses the body beside an "Upgrade: h2c" of Java's client
+        # on h11: httptools reads headers without end, and loses the body beside an "Upgrade: h2c" of Java's client
+        http=Connection,
         lifespan="off",
         log_config=None,
         log_level="warning",

@@ -55,10 +55,13 @@ class ServerConfig:
     api_key_file: Path | None = None
     open_metrics: bool = False  # /metrics needs no key
     share_prefixes: bool = False  # between keys
+    trust_request_chat_template: bool = False
     cors_origins: tuple[str, ...] = ()
     tls_certfile: Path | None = None
     tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
+    max_waiting_tokens: int | None = None
+    default_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
     sse_ping_s: float = 15.0

@@ -22,11 +22,25 @@ from server.engine.request import FinishReason, StepStats
 from server.engine.wire import Ready
 
 Endpoint = Literal[
-    "completions", "chat_completions", "responses", "messages", "count_tokens", "render", "tokenize", "detokenize"
+    "completions",
+    "chat_completions",
+    "responses",
+    "messages",
+    "count_tokens",
+    "render",
+    "replay",
+    "tokenize",
+    "detokenize",
 ]
 Outcome = Literal["ok", "cancelled", "error", "refused", "unavailable"]
 Rejection = Literal[
-    "overloaded", "shutting_down", "engine_unavailable", "context_length_exceeded", "unauthorized", "invalid"
+    "overloaded",
+    "rate_limit_exceeded",
+    "shutting_down",
+    "engine_unavailable",
+    "context_length_exceeded",
+    "unauthorized",
+    "invalid",
 ]
 
 # fmt: off
@@ -122,6 +136,7 @@ class Metrics:
     def _make_engine_figures(self) -> None:
         self._running = self._gauge("requests_running", "Sequences being computed.")
         self._waiting = self._gauge("requests_waiting", "Sequences waiting to be admitted.")
+        self._tokens_waiting = self._gauge("tokens_waiting", "Prompt and output that the waiting sequences may take.")
         self._bytes = self._gauge("kv_cache_bytes", "KV cache memory by state.", "state")
         self._blocks = self._gauge("kv_cache_blocks", "KV cache blocks by state, all groups together.", "state")
         self._usage = self._gauge("kv_cache_usage_ratio", "Share of the KV cache's bytes that live sequences hold.")
@@ -154,6 +169,10 @@ class Metrics:
     def engine_responsive(self, responsive: bool) -> None:
         """The engine fell silent, or answered again."""
         self._up.set(1 if responsive else 0)
+
+    def tokens_waiting(self, tokens: int) -> None:
+        """So many tokens may be taken by those that wait to be admitted."""
+        self._tokens_waiting.set(tokens)
 
     def engine_lost(self) -> None:
         """The engine is gone, and with it everything it held."""

@@ -10,7 +10,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("_native.so")
-ABI = 2
+ABI = 3
 ISA_NAMES = ("plain", "avx2", "avx512", "neon")
 # Run only when asked for: nobody has run these kernels on such a machine yet.
 UNPROVEN = ("avx512",)
@@ -75,6 +75,7 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     ),
     "kvell_add_bias": (None, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
     "kvell_finite_rows": (c_int64, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
+    "kvell_exponentials": (None, (c_void_p, c_void_p, c_int64, c_float)),
     "kvell_head_scratch_bytes": (c_int64, (c_void_p, c_void_p)),
     "kvell_head_rows": (None, (c_void_p, c_void_p)),
     "kvell_program_create": (c_void_p, (c_void_p, c_void_p, c_char_p, c_int64)),

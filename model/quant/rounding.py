@@ -26,6 +26,9 @@ Bits = Literal["int8", "int4"]
 
 GROUP = 32
 KINDS: Mapping[Bits, str] = {"int8": "Q8_0", "int4": "Q4_1"}
+# What stays at 8 bits where the rest gets 4: every token passes through the ends, and of a layer these two suffer most
+# (docs/lab-notes.md has the figures).
+WIDER = ("embedding", "head", "v", "down")
 _SLAB_VALUES = 1 << 17  # half a megabyte of float32: stays in cache
 # Where the search for a 4-bit scale begins: what share of the range to cut off below and above. Each start is refined
 # _REFITS times; more of either costs time and gains little (docs/lab-notes.md).
@@ -48,7 +51,7 @@ class Rounding:
 
 
 def plan_rounding(checkpoint: Checkpoint, bits: Bits, *, threads: int) -> Rounding:
-    """All matrices to `bits`; the embedding and the head to 8 bits at least, as every token passes through them.
+    """All matrices to `bits`, those of WIDER to 8 bits at least.
 
     Rows that groups of 32 don't divide stay as they are. Raises CheckpointError where matrices are quantised already:
     rounding twice costs quality and gains little.
@@ -59,9 +62,9 @@ def plan_rounding(checkpoint: Checkpoint, bits: Bits, *, threads: int) -> Roundi
     already = sorted({checkpoint.stored_type(name) for name in names} - set(FLOATS))
     if already:
         raise CheckpointError(f"{checkpoint.path}: its weights are quantised already ({', '.join(already)})")
-    ends = {tensor_name(config, "embedding"), tensor_name(config, "head")}
+    wider = {tensor_name(config, role, layer) for role in WIDER for layer in range(config.num_layers)}
     fits = [name for name in names if checkpoint.shape(name)[1] % GROUP == 0]
-    return Rounding(checkpoint, {name: KINDS["int8" if name in ends else bits] for name in fits}, threads)
+    return Rounding(checkpoint, {name: KINDS["int8" if name in wider else bits] for name in fits}, threads)
 
 
 def quantization_of(checkpoint: Checkpoint) -> str:

@@ -4,16 +4,19 @@ Chat and completions share it. Knows the engine's face; knows no HTTP, no JSON a
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 
 from model.tokenizer.base import Tokenizer
 from server.api.choices import Choice, Delta
 from server.api.jobs import Job
 from server.api.running import Submission
-from server.engine.request import FinishReason, TokenEvent
+from server.engine.detokenizer import Revealed
+from server.engine.request import FinishReason, TokenEvent, TokenLogprob
 from server.engine.stops import StopMatcher
 from server.metrics import Endpoint, Metrics, Outcome
+
+WORST_FIRST = ("deadline", "length", "stop_string", "stop_token")
 
 
 class Answer:
@@ -36,16 +39,24 @@ class Answer:
         self.job = job
         self.submission = submission
         stops = StopMatcher(job.stops, include=job.include_stop)  # its tables are built once, and shared by the copies
-        self.choices = [Choice(request, tokenizer, copy(stops)) for request in job.requests]
+        calling = job.calling
+        pieces = Revealed(tokenizer, calling.reveal) if calling and calling.reveal else tokenizer
+        by_token = job.shown.tokens
+        self.choices = [
+            Choice(request, pieces, copy(stops), calling.parser(request) if calling else None, by_token=by_token)
+            for request in job.requests
+        ]
         self._index = {request.id: index for index, request in enumerate(job.requests)}
         self._metrics = metrics
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._arrived = arrived
         self._clock = clock
         self._latest: dict[int, float] = {}  # when each choice last got a token
         self._cached: dict[int, int] = {}  # cached tokens of each prompt that was computed
         self._begun: set[int] = set()  # choices that have a token or ended without one
         self._undelivered = 0
+        self._scores: list[list[TokenLogprob]] = [[] for _ in range(job.num_prompts)]
+        self._held: list[tuple[int, Delta]] = []  # until the prompts are scored
 
     @property
     def complete(self) -> bool:
@@ -55,9 +66,56 @@ class Answer:
     def take(self, events: Sequence[TokenEvent]) -> list[tuple[int, Delta]]:
         """What these events add, by choice. Raises ServiceError when one of the choices failed.
 
-        A choice that a stop string ended is cancelled in the engine.
+        A choice that a stop string ended is cancelled in the engine. Where prompts are scored, everything waits until
+        they are: their scores come first.
         """
-        return [(self._index[event.request_id], self._take(event)) for event in events]
+        for event in events:
+            index = self._index[event.request_id]
+            self._scores[index // self.job.choices_per_prompt] += event.prompt_logprobs
+            if event.tokens or event.finish:
+                self._held.append((index, self._take(event)))
+        if not self._prompts_scored():
+            return []
+        taken, self._held = self._held, []
+        return taken
+
+    def _prompts_scored(self) -> bool:
+        """Whether all the scores have come that will."""
+        if self.job.shown.scored is None:
+            return True
+        firsts = range(0, len(self.choices), self.job.choices_per_prompt)
+        return all(
+            self.choices[first].finish or len(scores) == len(self.job.requests[first].prompt) - 1
+            for first, scores in zip(firsts, self._scores, strict=True)
+        )
+
+    def shown(self) -> list[int]:
+        """The choices that are shown, in order: all, or of each prompt the likeliest per token, best first."""
+        each, most = self.job.choices_per_prompt, self.job.num_shown
+        numbers = list(range(len(self.choices)))
+        if most is None:
+            return numbers
+        groups = [numbers[first : first + each] for first in range(0, len(numbers), each)]
+        ranked = [sorted(group, key=lambda number: -self.choices[number].mean_logprob) for group in groups]
+        return [number for group in ranked for number in group[:most]]
+
+    def prompt(self, number: int) -> tuple[tuple[int, ...], Sequence[TokenLogprob]]:
+        """The prompt's ids of a choice, and the scores of those after the first, if they were asked for."""
+        return self.job.requests[number].prompt, self._scores[number // self.job.choices_per_prompt]
+
+    def report(self) -> dict[str, object]:
+        """How it came about. Times are the longest of any choice, in milliseconds; how it ended is the worst of all."""
+        events = [choice.last_event for choice in self.choices if choice.last_event is not None]
+        ends = [choice.ended_by for choice in self.choices]
+        return {
+            "queue_ms": _ms(event.queue_seconds for event in events),
+            "prompt_ms": _ms(event.prompt_seconds for event in events),
+            "decode_ms": _ms(event.decode_seconds for event in events),
+            "cached_tokens": sum(self._cached.values()),
+            "preemptions": sum(event.preemptions for event in events),
+            "seed": self.job.seed,
+            "ended_by": next((end for end in WORST_FIRST if end in ends), ""),
+        }
 
     def _take(self, event: TokenEvent) -> Delta:
         index = self._index[event.request_id]
@@ -70,19 +128,20 @@ class Answer:
         if added:
             self._observe(index, added)
         if delta.finish is not None:
-            self._metrics.choice_finished(delta.finish)
+            self._metrics.choice_finished("length" if delta.finish == "length" else "stop")
             if event.finish is None:
                 self.submission.cancel(event.request_id)
         return delta
 
     def _note_prompt(self, index: int, event: TokenEvent) -> None:
         """A choice's first token, or its end without any, says what became of its prompt."""
-        if index in self._begun or not (event.tokens or event.finish):
+        if index in self._begun:
             return
         self._begun.add(index)
         self._metrics.admitted(event.queue_seconds)
         prompt_id = index // self.job.choices_per_prompt
-        if prompt_id not in self._cached:
+        its = self.job.shown.scored is None or index % self.job.choices_per_prompt == 0  # else another computes it
+        if its and prompt_id not in self._cached:
             self._cached[prompt_id] = event.cached_tokens
             num_tokens = len(self.job.requests[index].prompt)
             self._metrics.prompt_answered(prompt_tokens=num_tokens, cached_tokens=event.cached_tokens)
@@ -124,4 +183,8 @@ class Answer:
         for choice in self.choices:
             if choice.finish is None:
                 self._metrics.choice_finished(unfinished)
-        self._metrics.request_finished(self._endpoint, outcome, seconds=self._clock() - self._arrived)
+        self._metrics.request_finished(self.endpoint, outcome, seconds=self._clock() - self._arrived)
+
+
+def _ms(seconds: Iterable[float]) -> float:
+    return round(1000 * max(seconds, default=0.0), 3)

@@ -5,20 +5,27 @@ from starlette.responses import Response
 
 from server.api.anthropic_writer import MessagesWriter
 from server.api.body import parse_object
-from server.api.chat import prepare_chat
+from server.api.chat import prepare_chat, put
 from server.api.described import MessageAnswer, MessageEvent, TokensCount
 from server.api.examples import COUNT_TOKENS, MESSAGES
 from server.api.fields import parse
 from server.api.generate import generate
 from server.api.jobs import Job
-from server.api.messages import render
 from server.api.plain import answer_at_once
 from server.api.schema import ASKING, GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
-from server.api.translate import chat_of_messages
+from server.api.translate import chat_of_messages, reworded
 from server.api.types import ChatBody, CountTokensBody, MessagesBody
 from server.api.wording import Face, Fields
 from server.engine.errors import UnsupportedValue
+
+# parts of chat fields' paths, and what they are called here
+NAMES = (
+    ("max_completion_tokens", "max_tokens"),
+    ("response_format.json_schema", "output_config.format"),
+    (".function.parameters", ".input_schema"),
+    (".function.", "."),
+)
 
 
 def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
@@ -27,15 +34,17 @@ def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     if body.messages[-1].role == "assistant":
         message = "The last message can't be the assistant's: going on with it is not served"
         raise UnsupportedValue(message, param=f"messages[{len(body.messages) - 1}]")
-    return prepare_chat(job_id, chat_of_messages(body), model, limits)
+    with reworded(NAMES):
+        return prepare_chat(job_id, chat_of_messages(body), model, limits)
 
 
 def count_tokens(raw: bytes, model: ServedModel) -> Fields:
     """How long the prompt of these messages is. Raises RequestError."""
     body = parse(parse_object(raw), CountTokensBody)
     model.check_name(body.model)
-    chat = parse(chat_of_messages(body), ChatBody)
-    return {"input_tokens": len(render(chat.messages, model))}
+    with reworded(NAMES):
+        chat = parse(chat_of_messages(body), ChatBody)
+        return {"input_tokens": len(put(chat, model)[0])}
 
 
 DESCRIBED = describe(

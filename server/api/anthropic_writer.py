@@ -3,14 +3,18 @@
 https://docs.anthropic.com/en/api/messages-streaming. Knows shapes only.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 
 from server.api.answer import Answer
 from server.api.choices import Delta, ScoredToken
 from server.api.errors import anthropic_error
 from server.api.sse import named_event
+from server.api.tools.calls import CallDelta, joined
 from server.api.wording import Fields
 from server.engine.errors import RequestError, ServiceError
+
+REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "stop": "end_turn"}
 
 
 class MessagesWriter:
@@ -19,28 +23,38 @@ class MessagesWriter:
     def __init__(self, answer: Answer, model_id: str) -> None:
         self._answer = answer
         self._model_id = model_id
-        self._begun = self._opened = False
+        self._begun = False
+        self._num_blocks = 0
+        self._growing = ""  # the type of the last block, while more of it may come
 
     def whole(self, texts: Sequence[str], scored: Sequence[Sequence[ScoredToken]]) -> Fields:
-        """The message object of a complete answer."""
-        return self._message([{"type": "text", "text": texts[0]}]) | self._stop() | {"usage": self._usage()}
+        """The message object of a complete answer: its text, if it has any or nothing else, then its calls."""
+        calls = joined(self._answer.choices[0].calls)
+        content: list[Fields] = [{"type": "text", "text": texts[0]}] if texts[0] or not calls else []
+        for call in calls:
+            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _object(call.arguments)})
+        report = {"usage": self._usage(), "kvell": self._answer.report()}
+        return self._message(content) | self._stop() | report
 
     def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
-        """What one step brought. The content block begins with the first text."""
+        """What one step brought. Blocks begin with their first part; an answer of nothing is an empty text."""
         events = [] if self._begun else [self._beginning()]
         self._begun = True
         for _, delta in deltas:
             if delta.text:
-                events += self._open_block()
-                said = {"type": "text_delta", "text": delta.text}
-                events.append(_event("content_block_delta", index=0, delta=said))
+                events += [] if self._growing == "text" else self._begin({"type": "text", "text": ""})
+                events.append(self._part({"type": "text_delta", "text": delta.text}))
+            for call in delta.calls:
+                events += self._add_call(call)
             if delta.finish:
-                events += [*self._open_block(), _event("content_block_stop", index=0)]
+                events += [] if self._num_blocks else self._begin({"type": "text", "text": ""})
+                events += self._end()
         return b"".join(events)
 
     def ending(self) -> bytes:
         """Why it ended, and the figures."""
-        return _event("message_delta", delta=self._stop(), usage=self._usage()) + _event("message_stop")
+        report = {"usage": self._usage(), "kvell": self._answer.report()}
+        return _event("message_delta", delta=self._stop(), **report) + _event("message_stop")
 
     def failure(self, error: RequestError | ServiceError) -> bytes:
         """The error as an event."""
@@ -50,11 +64,27 @@ class MessagesWriter:
         message = self._message([]) | {"stop_reason": None, "stop_sequence": None}
         return _event("message_start", message=message | {"usage": self._usage() | {"output_tokens": 0}})
 
-    def _open_block(self) -> list[bytes]:
-        if self._opened:
-            return []
-        self._opened = True
-        return [_event("content_block_start", index=0, content_block={"type": "text", "text": ""})]
+    def _add_call(self, call: CallDelta) -> list[bytes]:
+        events = []
+        if call.id is not None:
+            events = self._begin({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
+        if call.arguments:
+            events.append(self._part({"type": "input_json_delta", "partial_json": call.arguments}))
+        return events
+
+    def _begin(self, block: Fields) -> list[bytes]:
+        events = self._end()
+        self._growing = str(block["type"])
+        self._num_blocks += 1
+        return [*events, _event("content_block_start", index=self._num_blocks - 1, content_block=block)]
+
+    def _part(self, delta: Fields) -> bytes:
+        return _event("content_block_delta", index=self._num_blocks - 1, delta=delta)
+
+    def _end(self) -> list[bytes]:
+        events = [_event("content_block_stop", index=self._num_blocks - 1)] if self._growing else []
+        self._growing = ""
+        return events
 
     def _message(self, content: Sequence[Fields]) -> Fields:
         about = {"id": self._answer.job.id, "type": "message", "role": "assistant", "model": self._model_id}
@@ -62,8 +92,12 @@ class MessagesWriter:
 
     def _stop(self) -> Fields:
         choice = self._answer.choices[0]
-        reason = "max_tokens" if choice.finish == "length" else "stop_sequence" if choice.stop_string else "end_turn"
-        return {"stop_reason": reason, "stop_sequence": choice.stop_string}
+        assert choice.finish is not None
+        stopped = choice.finish == "stop" and choice.stop_string is not None
+        return {
+            "stop_reason": "stop_sequence" if stopped else REASONS[choice.finish],
+            "stop_sequence": choice.stop_string if stopped else None,
+        }
 
     def _usage(self) -> Fields:
         """Anthropic counts the tokens that came from the cache apart from the rest of the input."""
@@ -78,6 +112,15 @@ class MessagesWriter:
             "cache_creation_input_tokens": 0,
             "output_tokens": usage["completion_tokens"],
         }
+
+
+def _object(arguments: str) -> object:
+    """A call's arguments as the object that Anthropic has; what is no object, as a cut call's, is told as text."""
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"_unfinished": arguments}
 
 
 def _event(kind: str, **fields: object) -> bytes:

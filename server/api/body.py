@@ -3,15 +3,17 @@
 Knows JSON (RFC 8259) and its limits here; doesn't know any field.
 """
 
+import asyncio
 import json
 import math
 from typing import Any
 
 from fastapi import Request
 
-from server.api.errors import BodyTooLarge, NotJSON, WrongContentType
+from server.api.errors import BodyTooLarge, BodyTooSlow, NotJSON, WrongContentType
 
 MAX_BODY_BYTES = 8 * 2**20
+BODY_SECONDS = 60.0
 
 
 async def read_body(request: Request) -> bytes:
@@ -23,6 +25,14 @@ async def read_body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
         raise BodyTooLarge(f"The body has {declared} bytes; the limit is {MAX_BODY_BYTES}")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read(request)
+    except TimeoutError:
+        raise BodyTooSlow(f"The body was not complete after {BODY_SECONDS:.0f} s, the limit") from None
+
+
+async def _read(request: Request) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)

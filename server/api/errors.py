@@ -41,6 +41,13 @@ class WrongContentType(RequestError):
     code = "unsupported_media_type"
 
 
+class BodyTooSlow(RequestError):
+    """The body did not come for so long that nobody waits for it any more."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class BodyTooLarge(RequestError):
     """The body is longer than the server reads."""
 
@@ -94,6 +101,8 @@ def error_response(error: RequestError | ServiceError, path: str = "") -> Respon
     if isinstance(error, ServiceError) and error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
     response = _answered(describe(error), status=error.status, headers=headers, path=path)
+    if error.status == 408:
+        response.headers["connection"] = "close"  # the rest of the body may still come, and is nobody's request
     if error.status == 401:
         # Basic, so that a browser asks for the key; a line each, as browsers don't read two challenges from one
         response.headers.append("www-authenticate", 'Basic realm="kvell"')

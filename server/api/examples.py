@@ -22,6 +22,8 @@ COMPLETIONS: Examples = {
         "stream_options": {"include_usage": True},
     },
     "log-probabilities": {"prompt": "The sky is", "max_tokens": 4, "logprobs": 2, "temperature": 0},
+    "a prompt's own": {"prompt": "The sky is blue", "max_tokens": 0, "echo": True, "logprobs": 0},
+    "a receipt": {"prompt": "Once upon a time", "max_tokens": 8, "kvell_receipt": True},
 }
 CHAT: Examples = {
     "a question": {"messages": USER, "max_completion_tokens": 64},

@@ -19,13 +19,14 @@ from server.api.answer import Answer
 from server.api.body import read_body
 from server.api.choices import ScoredToken
 from server.api.errors import InternalError, json_response
-from server.api.guard import NOBODY, owner_of
+from server.api.guard import NOBODY, owner_of, visitor_of
 from server.api.jobs import Job
 from server.api.offload import run_sized
 from server.api.running import Submission, Ticket
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.sse import PING, EventStream
 from server.api.wording import Face, Writing
+from server.engine.admission import Visitor
 from server.engine.errors import RequestError, ServiceError
 from server.engine.request import Request as TokenRequest
 from server.engine.request import TokenEvent
@@ -69,25 +70,30 @@ def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | Se
 async def _submit(
     request: Request, serving: Serving, prepare: Prepare, prefix: str, *, arrived: float
 ) -> tuple[Job, Submission]:
+    visitor = visitor_of(request)
+    serving.service.knock(visitor)  # before the body: whoever is refused anyway need not be read
     body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
     job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
-    return job, serving.service.submit(_owned(_timed(job, arrived), request, serving))
+    return job, serving.service.submit(_owned(_timed(job, serving, arrived), visitor, serving), visitor)
 
 
-def _timed(job: Job, arrived: float) -> Sequence[TokenRequest]:
+def _timed(job: Job, serving: Serving, arrived: float) -> Sequence[TokenRequest]:
     """With the moment by which they are to end. The engine reads the same monotonic clock."""
-    if job.timeout_s is None:
+    timeout_s = serving.default_timeout_s if job.timeout_s is None else job.timeout_s
+    if timeout_s is None:
         return job.requests
-    return [msgspec.structs.replace(each, deadline=arrived + job.timeout_s) for each in job.requests]
+    return [msgspec.structs.replace(each, deadline=arrived + timeout_s) for each in job.requests]
 
 
-def _owned(requests: Sequence[TokenRequest], http: Request, serving: Serving) -> Sequence[TokenRequest]:
-    """With keys, a prefix is shared within one owner's requests only: timing must not tell what another asked."""
-    owner = owner_of(http)
-    if owner == NOBODY or serving.share_prefixes:
+def _owned(requests: Sequence[TokenRequest], visitor: Visitor, serving: Serving) -> Sequence[TokenRequest]:
+    """With their owner, for fair shares. With keys, a prefix is shared within one owner's requests only: timing must
+    not tell what another asked."""
+    if visitor.owner == NOBODY:
         return requests
-    return [msgspec.structs.replace(each, namespace=owner) for each in requests]
+    namespace = "" if serving.share_prefixes else visitor.owner
+    owned = {"owner": visitor.owner, "weight": visitor.weight, "namespace": namespace}
+    return [msgspec.structs.replace(each, **owned) for each in requests]
 
 
 class _Run:
@@ -166,7 +172,7 @@ class _Run:
                         self._ticket.check()
                         return
                     deltas = answer.take(events)
-                    if not any(each.tokens or each.finish for each in events):
+                    if not deltas:
                         continue  # admitted, and nothing to show yet
                     begun = True
                     answer.deliver()

@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.api.errors import WrongKey, error_response
+from server.engine.admission import Visitor
 from server.keys import Key, KeyRing
 from server.metrics import Metrics
 
@@ -49,3 +50,16 @@ def owner_of(request: Request) -> str:
     """The name of the owner of the key that came with this request."""
     key: Key | None = getattr(request.state, "key", None)
     return NOBODY if key is None else key.name
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Who asks, for the door. One request that comes again has the same address, path and length."""
+    client = request.client.host if request.client else ""
+    mark = f"{client} {request.url.path} {request.headers.get('content-length', '')}"
+    key: Key | None = getattr(request.state, "key", None)
+    if key is None:
+        return Visitor(mark=mark)
+    limits = key.limits
+    return Visitor(
+        key.name, limits.max_waiting_requests, limits.max_waiting_tokens, limits.weight, mark=f"{key.name} {mark}"
+    )

@@ -3,16 +3,18 @@
 Shared by chat and completions. Pure: no waiting, no HTTP, so that big inputs can be prepared on a worker thread.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from server.api.constraints import constraint_of
 from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
+from server.api.shown import MAX_PROMPT_SCORES, Shown
+from server.api.tools.calling import Calling
 from server.api.types import GenerationBody, Wire
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, PromptTooLong
-from server.engine.request import Request
+from server.engine.request import Constraint, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class Job:
     """One HTTP request for text, ready to run. requests[p * n + c] is choice c of prompt p.
 
     echoes has one text per prompt, to be put before each of its answers. include_stop: the stop string that ends an
-    answer is part of it. timeout_s: the answer is to be complete so long after the request came.
+    answer is part of it. timeout_s: the answer is to be complete so long after the request came. num_shown: of each
+    prompt's choices only so many are, the likeliest; None: all, in order. fields: the body as JSON had it.
     """
 
     id: str
@@ -33,22 +36,23 @@ class Job:
     include_usage: bool
     include_stop: bool = False
     timeout_s: float | None = None
+    shown: Shown = field(default_factory=Shown)
+    num_shown: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
     asked: Wire | None = None  # the body, where the answer repeats parts of it
+    calling: Calling | None = None
 
     @property
     def choices_per_prompt(self) -> int:
         return len(self.requests) // self.num_prompts
-
-    @property
-    def wants_logprobs(self) -> bool:
-        return self.requests[0].params.num_logprobs is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What an endpoint asks of `make_job` beside the body's common fields. max_tokens None: up to the limit.
 
-    cut: max_tokens is a default, and may shrink to what is left of the context.
+    cut: max_tokens is a default, and may shrink to what is left of the context. best_of: so many choices are made of
+    each prompt; None: as many as are shown. fields: the body as JSON had it, for receipts.
     """
 
     prompts: Sequence[tuple[int, ...]]
@@ -57,12 +61,28 @@ class Wanted:
     cut: bool
     num_logprobs: int | None
     echoes: tuple[str, ...] = ()
+    constraint: Constraint | None = None
+    calling: Calling | None = None
+    best_of: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def shown(self, body: GenerationBody) -> Shown:
+        """What the answer shows."""
+        return Shown(
+            logprobs=self.num_logprobs,
+            echoed=bool(self.echoes) and self.num_logprobs is not None,
+            prompt_logprobs=body.prompt_logprobs,
+            token_ids=bool(body.return_token_ids),
+            receipt=bool(body.kvell_receipt),
+        )
 
 
 def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedModel, limits: Limits) -> Job:
     """Raises RequestError with the value and the limit for whatever can't be done."""
-    num_choices = body.n or 1
-    _check_together(body, wanted, limits)
+    num_shown = body.n or 1
+    num_choices = num_shown if wanted.best_of is None else wanted.best_of
+    _check_together(body, wanted, limits, num_choices)
+    shown = wanted.shown(body)
     for prompt in wanted.prompts:
         check_ids(prompt, wanted.param, model)
     wanted = _truncated(wanted, body.truncate_prompt_tokens, model)
@@ -71,8 +91,9 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         raise InvalidValue(
             f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
         )
-    params = sampling_params(body, wanted.num_logprobs, model)
-    constraint = constraint_of(body)
+    _check_scores(shown, wanted, num_shown)
+    chooses = num_choices > num_shown  # by log-probabilities
+    params = sampling_params(body, 0 if chooses and shown.logprobs is None else shown.logprobs, model)
     requests = tuple(
         Request(
             f"{job_id}-{p}-{c}",
@@ -80,7 +101,9 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             length,
             replace(params, choice=c),
             cache_salt=body.cache_salt or "",
-            constraint=constraint,
+            priority=body.priority or 0,
+            constraint=wanted.constraint,
+            prompt_logprobs=shown.scored if c == 0 else None,
         )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
@@ -96,6 +119,10 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         include_stop=bool(body.include_stop_str_in_output),
         timeout_s=None if body.timeout_ms is None else body.timeout_ms / 1000,
+        shown=shown,
+        num_shown=num_shown if chooses else None,
+        fields=wanted.fields,
+        calling=wanted.calling,
     )
 
 
@@ -111,12 +138,22 @@ def _truncated(wanted: Wanted, most: int | None, model: ServedModel) -> Wanted:
     return replace(wanted, prompts=prompts, echoes=echoes)
 
 
-def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits) -> None:
-    num_sequences = len(wanted.prompts) * (body.n or 1)
-    if num_sequences > limits.max_sequences:
+def _check_scores(shown: Shown, wanted: Wanted, num_shown: int) -> None:
+    entries = num_shown * sum(shown.num_prompt_scores(len(prompt)) for prompt in wanted.prompts)
+    if entries > MAX_PROMPT_SCORES:
         raise InvalidValue(
-            f"Prompts times n is {num_sequences} sequences; one request may have {limits.max_sequences}",
-            param="n" if len(wanted.prompts) <= limits.max_sequences else wanted.param,
+            f"The answer would hold {entries} log-probabilities of its prompts; the limit is {MAX_PROMPT_SCORES}",
+            param="prompt_logprobs" if shown.prompt_logprobs is not None else "logprobs",
+        )
+
+
+def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits, num_choices: int) -> None:
+    num_sequences = len(wanted.prompts) * num_choices
+    if num_sequences > limits.max_sequences:
+        factor = "n" if wanted.best_of is None else "best_of"
+        raise InvalidValue(
+            f"Prompts times {factor} is {num_sequences} sequences; one request may have {limits.max_sequences}",
+            param=factor if len(wanted.prompts) <= limits.max_sequences else wanted.param,
         )
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options is only allowed when stream is true", param="stream_options")

@@ -54,12 +54,16 @@ class _Feed:
         return {"model": self._serving.model.id, "state": service.state, "picture": pictures} | figures
 
 
+EVENTS = {"text/event-stream": {"schema": {"type": "object", "description": "An event every half second."}}}
+DESCRIBED = {"responses": {"200": {"description": "The figures, again and again.", "content": EVENTS}}}
+
+
 def router(serving: Serving) -> APIRouter:
     """The route."""
     routes = APIRouter()
     feed = _Feed(serving)
 
-    @routes.get("/live", response_model=None)
+    @routes.get("/live", response_model=None, openapi_extra=DESCRIBED)
     async def live(request: Request) -> Response:
         """An event every half second: rates, running and waiting sequences, and a picture of the KV cache's blocks."""
         if feed.full:

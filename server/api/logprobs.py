@@ -31,8 +31,11 @@ def completion_logprobs(tokenizer: Tokenizer, scored: Sequence[ScoredToken]) -> 
     Each `top_logprobs` entry maps text to log-probability: the best ones and the chosen token, which comes on top of
     their number when it is not among them. Of tokens with equal text the best counts.
     """
-    top = []
+    top: list[dict[str, float] | None] = []
     for each in scored:
+        if each.entry is None:  # the first token of an echoed prompt
+            top.append(None)
+            continue
         entry: dict[str, float] = {}
         pairs = list(zip(each.logprob.top_ids, each.logprob.top_logprobs, strict=True))
         for token, logprob in [*pairs, (each.token, each.logprob.logprob)]:
@@ -40,7 +43,7 @@ def completion_logprobs(tokenizer: Tokenizer, scored: Sequence[ScoredToken]) -> 
         top.append(entry)
     return {
         "tokens": [token_text(tokenizer, each.token)[0] for each in scored],
-        "token_logprobs": [each.logprob.logprob for each in scored],
+        "token_logprobs": [each.entry and each.entry.logprob for each in scored],
         "top_logprobs": top,
         "text_offset": [each.offset for each in scored],
     }

@@ -21,6 +21,8 @@ AS_GIVEN = (
     *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
 )
 
+SEED_BITS = 53  # of a drawn seed, so that JavaScript reads it exactly
+
 Number = TypeVar("Number", int, float)
 
 
@@ -40,7 +42,7 @@ def sampling_params(body: GenerationBody, num_logprobs: int | None, model: Serve
         min_p=_or(body.min_p, own.min_p),
         repetition_penalty=_or(body.repetition_penalty, own.repetition_penalty),
         logit_bias=dict(body.logit_bias or {}),
-        seed=secrets.randbits(63) if body.seed is None else body.seed,
+        seed=secrets.randbits(SEED_BITS) if body.seed is None else body.seed,
         num_logprobs=num_logprobs,
         stop_token_ids=tuple(sorted(ends.union(body.stop_token_ids or ()))),
         dry_sequence_breakers=_breakers(body, model),

@@ -6,7 +6,6 @@ Knows bytes and tokens; knows no endpoint.
 from collections.abc import Sequence
 
 from model.tokenizer.base import Tokenizer
-from server.api.wording import Fields
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> tuple[str, bytes]:
@@ -23,7 +22,7 @@ def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     return b"".join(token_text(tokenizer, token)[1] for token in ids).decode("utf-8", "replace")
 
 
-def located(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[Fields]:
+def located(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[dict[str, object]]:
     """One entry per token; start and end are byte offsets in the UTF-8 form of `text`, which the ids came from.
 
     A BOS that was put before the text has no bytes in it, and neither has SentencePiece's space at a beginning. Where a

@@ -15,29 +15,25 @@ from server.api.jobs import Job
 from server.api.responses_writer import ResponsesWriter
 from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
-from server.api.translate import chat_of_response, renamed
+from server.api.translate import chat_of_response, reworded
 from server.api.types import ResponsesBody
 from server.api.wording import Face
-from server.engine.errors import RequestError
 
-# how a chat field's path begins, and what it is called here
+# parts of chat fields' paths, and what they are called here
 NAMES = (
     ("messages", "input"),
     ("max_completion_tokens", "max_output_tokens"),
     ("response_format.json_schema", "text.format"),
     ("response_format", "text.format"),
+    (".function.", "."),
 )
 
 
 def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     """From the bytes of the body to the job. Raises RequestError."""
     body = parse(parse_object(raw), ResponsesBody)
-    try:
-        job = prepare_chat(job_id, chat_of_response(body), model, limits)
-    except RequestError as error:
-        error.param = renamed(error.param, NAMES)
-        raise
-    return replace(job, asked=body)
+    with reworded(NAMES):
+        return replace(prepare_chat(job_id, chat_of_response(body), model, limits), asked=body)
 
 
 DESCRIBED = describe(ResponseAnswer, body=ResponsesBody, chunk=ResponseEvent, faults=GENERATING, examples=RESPONSES)

@@ -10,8 +10,9 @@ from model.tokenizer.base import Tokenizer
 from server.api.answer import Answer
 from server.api.choices import Delta, ScoredToken
 from server.api.errors import describe
-from server.api.logprobs import chat_logprobs
+from server.api.responses_items import CallItem, Item, MessageItem, Status, item_id, items_of, logprobs
 from server.api.sse import named_event
+from server.api.tools.calls import Call, CallDelta, joined
 from server.api.types import ResponsesBody
 from server.api.wording import Fields
 from server.engine.errors import RequestCancelled, RequestError, ServiceError
@@ -21,7 +22,7 @@ UNSAID = {"description": None, "parameters": None, "strict": None}  # of a tool
 
 
 class ResponsesWriter:
-    """Writes the one choice of `answer`. Ids of items are made of the response's."""
+    """Writes the one choice of `answer`."""
 
     def __init__(self, answer: Answer, tokenizer: Tokenizer, model_id: str) -> None:
         assert isinstance(answer.job.asked, ResponsesBody)
@@ -30,111 +31,144 @@ class ResponsesWriter:
         self._model_id = model_id
         self._asked = answer.job.asked
         self._created = int(time.time())
-        self._item_id = answer.job.id.replace("resp_", "msg_")
         self._next_number = 0
-        self._begun = self._opened = False
-        self._text = ""
-        self._scored: list[ScoredToken] = []
+        self._begun = False
+        self._items: list[Item] = []
+        self._growing: Item | None = None  # the last of the items, while more of it may come
 
     def whole(self, texts: Sequence[str], scored: Sequence[Sequence[ScoredToken]]) -> Fields:
         """The response object of a complete answer."""
-        self._text, self._scored = texts[0], list(scored[0])
-        return self._response(self._final_status(), [self._item(self._final_status())])
+        calls = joined(self._answer.choices[0].calls)
+        self._items = items_of(self._answer.job.id, texts[0], self._shown(scored[0]), calls)
+        return self._response(self._ended)
 
     def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
-        """What one step brought. The message's item begins with its first text."""
+        """What one step brought. Items begin with their first part; an answer of nothing is an empty message."""
         events = [] if self._begun else self._beginning()
         self._begun = True
         for _, delta in deltas:
-            if delta.text or delta.scored:
-                events += [*self._open_item(), self._delta(delta)]
+            if delta.text or (self._shown(delta.scored) and not delta.calls):
+                events += self._add_text(delta.text, self._shown(delta.scored))
+            for call in delta.calls:
+                events += self._add_call(call)
             if delta.finish:
-                events += self._open_item() + self._close_item()
+                events += [] if self._items else self._begin(MessageItem(self._new_id("msg")))
+                events += self._end(self._ended)
         return b"".join(events)
 
     def ending(self) -> bytes:
         """The event that holds the whole response."""
-        status = self._final_status()
-        return self._event(f"response.{status}", response=self._response(status, [self._item(status)]))
+        return self._event(f"response.{self._ended}", response=self._response(self._ended))
 
     def failure(self, error: RequestError | ServiceError) -> bytes:
         """The error with its code, and the response as far as it came."""
         begun = b"" if self._begun else b"".join(self._beginning())
         status = "cancelled" if isinstance(error, RequestCancelled) else "failed"
         told: Fields = {"code": "server_error", "message": error.message}
-        output = [self._item("incomplete")] if self._opened else []
         said = self._event("error", **{k: v for k, v in describe(error)["error"].items() if k != "type"})
-        return begun + said + self._event("response.failed", response=self._response(status, output, error=told))
+        return begun + said + self._event("response.failed", response=self._response(status) | {"error": told})
+
+    # items, as a stream brings them
+
+    def _add_text(self, text: str, scored: Sequence[ScoredToken]) -> list[bytes]:
+        events = []
+        if not isinstance(self._growing, MessageItem):
+            events = self._end("completed") + self._begin(MessageItem(self._new_id("msg")))
+        assert isinstance(self._growing, MessageItem)
+        self._growing.text += text
+        self._growing.scored += scored
+        said = logprobs(self._tokenizer, scored)
+        return [*events, self._part_event("response.output_text.delta", delta=text, logprobs=said)]
+
+    def _add_call(self, part: CallDelta) -> list[bytes]:
+        events = []
+        if part.id is not None:
+            assert part.name is not None
+            item = CallItem(self._new_id("fc"), Call(part.id, part.name, ""))
+            events = self._end("completed") + self._begin(item)
+        assert isinstance(self._growing, CallItem)
+        self._growing.call.arguments += part.arguments
+        if part.arguments:
+            events.append(self._item_event("response.function_call_arguments.delta", delta=part.arguments))
+        return events
+
+    def _begin(self, item: Item) -> list[bytes]:
+        self._items.append(item)
+        self._growing = item
+        said = item.fields(self._tokenizer, "in_progress")
+        events = [self._event("response.output_item.added", output_index=len(self._items) - 1, item=said)]
+        if isinstance(item, MessageItem):
+            events.append(self._part_event("response.content_part.added", part=item.part(self._tokenizer)))
+        return events
+
+    def _end(self, status: Status) -> list[bytes]:
+        """Nothing more comes of the item that grows, if there is one."""
+        item, events = self._growing, []
+        if isinstance(item, MessageItem):
+            part = item.part(self._tokenizer)
+            text, scored = part["text"], part["logprobs"]
+            events.append(self._part_event("response.output_text.done", text=text, logprobs=scored))
+            events.append(self._part_event("response.content_part.done", part=part))
+        elif item is not None:
+            done = "response.function_call_arguments.done"
+            events.append(self._item_event(done, name=item.call.name, arguments=item.call.arguments))
+        if item is not None:
+            said = item.fields(self._tokenizer, status)
+            events.append(self._event("response.output_item.done", output_index=len(self._items) - 1, item=said))
+        self._growing = None
+        return events
+
+    def _new_id(self, prefix: str) -> str:
+        return item_id(prefix, self._answer.job.id, len(self._items))
 
     # events
 
     def _beginning(self) -> list[bytes]:
-        response = self._response("in_progress", [])
+        response = self._response("in_progress")
         return [self._event(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
 
-    def _open_item(self) -> list[bytes]:
-        if self._opened:
-            return []
-        self._opened = True
-        item = self._item("in_progress") | {"content": []}
-        return [
-            self._event("response.output_item.added", output_index=0, item=item),
-            self._event("response.content_part.added", **self._place(), part=self._part()),
-        ]
+    def _part_event(self, kind: str, **fields: object) -> bytes:
+        return self._item_event(kind, content_index=0, **fields)
 
-    def _delta(self, delta: Delta) -> bytes:
-        self._text += delta.text
-        self._scored += delta.scored
-        scored = self._logprobs(delta.scored)
-        return self._event("response.output_text.delta", **self._place(), delta=delta.text, logprobs=scored)
-
-    def _close_item(self) -> list[bytes]:
-        scored = self._logprobs(self._scored)
-        item = self._item(self._final_status())
-        return [
-            self._event("response.output_text.done", **self._place(), text=self._text, logprobs=scored),
-            self._event("response.content_part.done", **self._place(), part=self._part()),
-            self._event("response.output_item.done", output_index=0, item=item),
-        ]
+    def _item_event(self, kind: str, **fields: object) -> bytes:
+        assert self._growing is not None
+        return self._event(kind, item_id=self._growing.id, output_index=len(self._items) - 1, **fields)
 
     def _event(self, kind: str, **fields: object) -> bytes:
         numbered: Fields = {"type": kind, "sequence_number": self._next_number} | fields
         self._next_number += 1
         return named_event(kind, numbered)
 
-    def _place(self) -> Fields:
-        return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
+    # the response
 
-    # objects
-
-    def _final_status(self) -> str:
+    @property
+    def _ended(self) -> Status:
         return "incomplete" if self._answer.choices[0].finish == "length" else "completed"
 
-    def _item(self, status: str) -> Fields:
-        content = [self._part()]
-        return {"id": self._item_id, "type": "message", "status": status, "role": "assistant", "content": content}
+    def _shown(self, scored: Sequence[ScoredToken]) -> Sequence[ScoredToken]:
+        return scored if self._answer.job.shown.logprobs is not None else ()
 
-    def _part(self) -> Fields:
-        scored = self._logprobs(self._scored)
-        return {"type": "output_text", "text": self._text, "annotations": [], "logprobs": scored}
+    def _output(self, status: str) -> list[Fields]:
+        """All items; the last one of an answer that was cut, or is not complete, is incomplete."""
+        cut: Status = "completed" if status == "completed" else "incomplete"
+        whole = [item.fields(self._tokenizer, "completed") for item in self._items[:-1]]
+        return whole + [item.fields(self._tokenizer, cut) for item in self._items[-1:]]
 
-    def _logprobs(self, scored: Sequence[ScoredToken]) -> object:
-        return chat_logprobs(self._tokenizer, scored)["content"]
-
-    def _response(self, status: str, output: Sequence[Fields], error: Fields | None = None) -> Fields:
-        ended = status in ("completed", "incomplete")
-        return {
+    def _response(self, status: str) -> Fields:
+        over = status in ("completed", "incomplete")
+        response = {
             "id": self._answer.job.id,
             "object": "response",
             "created_at": self._created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
-            "error": error,
+            "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "model": self._model_id,
-            "output": output,
-            "usage": self._usage() if ended else None,
+            "output": self._output(status),
+            "usage": self._usage() if over else None,
         } | self._repeated()
+        return response | {"kvell": self._answer.report()} if over else response
 
     def _repeated(self) -> Fields:
         """What was asked, with the defaults that counted."""

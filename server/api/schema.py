@@ -53,9 +53,7 @@ def describe(
     """
     content: Described = {"application/json": {"schema": _ref(answer.__name__)}}
     if chunk is not None:
-        said = f"Server-sent events, where `stream` is true. The data of each is a {chunk.__name__}, or an error."
-        stream = {"type": "string", "description": said, "contentSchema": _ref(chunk.__name__)}
-        content["text/event-stream"] = {"schema": stream}
+        content["text/event-stream"] = {"schema": _event(chunk.__name__)}
     described: Described = {
         "responses": {"200": {"description": "The answer.", "content": content, "headers": REQUEST_ID}}
     }
@@ -67,6 +65,18 @@ def describe(
         media = {"schema": _ref(body.__name__), "examples": shown}
         described["requestBody"] = {"required": True, "content": {"application/json": media}}
     return described
+
+
+def _event(chunk: str) -> Described:
+    """Before OpenAPI 3.2, the schema of a stream is that of each of its events."""
+    chunks = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(chunk)}
+    data = {"anyOf": [{"const": "[DONE]"}, chunks]}
+    return {
+        "type": "object",
+        "description": f"Server-sent events, where `stream` is true; the data of each is a {chunk}, or an error.",
+        "properties": {"event": {"type": "string"}, "data": data},
+        "required": ["data"],
+    }
 
 
 def _ref(name: str) -> Described:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
 from server.api.running import Running, Submission
+from server.engine.admission import Visitor
 from server.engine.errors import EngineUnavailable, ModelNotFound
 from server.engine.request import GroupPicture, Request
 from server.engine.wire import Ready
@@ -43,7 +44,11 @@ class Service(Protocol):
         """Keep `picture` fresh; 0: no longer."""
         ...
 
-    def submit(self, requests: Sequence[Request]) -> Submission:
+    def knock(self, visitor: Visitor) -> None:
+        """Raises what `submit` would raise for even the smallest request."""
+        ...
+
+    def submit(self, requests: Sequence[Request], visitor: Visitor) -> Submission:
         """Raises EngineUnavailable, Draining or TooBusy at once."""
         ...
 
@@ -89,7 +94,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The text side of the one model that this server serves. created is in seconds since 1970."""
+    """The text side of the one model that this server serves. created is in seconds since 1970.
+
+    trusts_templates: whether a request may bring its own chat template.
+    """
 
     id: str
     created: int
@@ -98,6 +106,7 @@ class ServedModel:
     eos_ids: frozenset[int]
     defaults: SamplingDefaults
     facts: ModelFacts = ModelFacts()
+    trusts_templates: bool = False
 
     def check_name(self, name: str | None) -> None:
         """Raises ModelNotFound for any name but this model's. None is this one: there is no other."""
@@ -127,7 +136,7 @@ class Limits:
 class Serving:
     """Everything an endpoint needs.
 
-    share_prefixes: between the owners of different keys.
+    share_prefixes: between the owners of different keys. default_timeout_s: deadline of requests that bring none.
     worker: where big inputs are prepared, one after the other. A tokeniser needs some 200 bytes per token while it
     works, so a handful of clients with bodies of 8 MB each would otherwise cost gigabytes.
     """
@@ -138,6 +147,7 @@ class Serving:
     max_sequences: int
     ping_s: float
     share_prefixes: bool = False
+    default_timeout_s: float | None = None
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
     running: Running = field(default_factory=Running)
 

@@ -4,10 +4,12 @@ Knows the wire types of both sides and nothing else: no model, no engine, no HTT
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from server.api.types import anthropic, responses
+from server.engine.errors import RequestError
 
 Chat = dict[str, Any]  # as JSON has it, for `server.api.fields.parse`
 
@@ -129,9 +131,17 @@ def _given(fields: Mapping[str, Any]) -> Chat:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def renamed(param: str | None, names: Sequence[tuple[str, str]]) -> str | None:
-    """A chat field's path in the words of the other API: the first name that it begins with, replaced."""
-    for theirs, ours in names:
-        if param is not None and param.startswith(theirs):
-            return ours + param.removeprefix(theirs)
-    return param
+@contextmanager
+def reworded(names: Sequence[tuple[str, str]]) -> Iterator[None]:
+    """Errors of the chat request are told in the words of the other API: parts of a field's path by another name."""
+    try:
+        yield
+    except RequestError as error:
+        if error.param is not None:
+            path = error.param
+            for theirs, ours in names:
+                path = path.replace(theirs, ours)
+            if error.message.startswith(error.param):
+                error.message = path + error.message.removeprefix(error.param)
+            error.param = path
+        raise

@@ -3,7 +3,9 @@
 Knows settings and what "auto" means here; knows no cache sizes and no requests.
 """
 
+import hashlib
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -12,11 +14,13 @@ from model.attention.reference import TorchAttention
 from model.checkpoint.load import Progress, Read
 from model.checkpoint.source import Checkpoint
 from model.decoder import Decoder
-from model.kernels.native import NativeUnavailable, Team, proven_team
+from model.kernels.native import LIBRARY, NativeUnavailable, Team, proven_team
 from model.load import load_model
 from model.native_load import load_native_model
 from model.native_runner import NativeRunner
+from model.native_workspace import NativeWorkspace
 from model.runner import ModelRunner
+from model.sampling import Sampler
 from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 
@@ -45,6 +49,13 @@ class Backend:
         """The instruction set."""
         return "torch" if self.team is None else self.team.isa
 
+    @property
+    def kernels_version(self) -> str:
+        """Tells builds of the kernels apart: the beginning of the library's SHA-256, or torch's version."""
+        if self.team is None:
+            return str(torch.__version__)
+        return hashlib.sha256(LIBRARY.read_bytes()).hexdigest()[:16]
+
     def load(
         self,
         checkpoint: Checkpoint,
@@ -58,6 +69,10 @@ class Backend:
         if self.team is not None:
             return load_native_model(checkpoint, self.team, on_progress=on_progress, read=read)
         return load_model(checkpoint, device=device, dtype=dtype, on_progress=on_progress, read=read)
+
+    def sampler(self) -> Sampler:
+        """What chooses tokens."""
+        return Sampler() if self.team is None else Sampler(partial(NativeWorkspace, team=self.team))
 
     def runner(
         self, decoder: Decoder, pool: KVPool, device: torch.device, *, max_tokens: int, max_len: int

@@ -19,7 +19,6 @@ from model.config import ModelConfig
 from model.errors import CheckpointError
 from model.families.registry import to_model_config
 from model.quant.rounding import Rounding, plan_rounding, quantization_of
-from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig
 from server.engine.backends import KV_DTYPES, Backend, choose_backend
@@ -75,7 +74,7 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     engine = Engine(
         manager,
         runner,
-        Sampler(),
+        kinds.backend.sampler(),
         Limits(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
@@ -212,6 +211,7 @@ def describe(
         load_seconds=0.0,  # whoever knows when the process began fills it in
         kernels=kinds.backend.kernels,
         note=kinds.backend.note,
+        kernels_version=kinds.backend.kernels_version,
         quantization=quantization,
     )
 

@@ -80,6 +80,8 @@ class Grammars:
         self._compiled: OrderedDict[tuple[str, str], LLMatcher] = OrderedDict()  # the compiling thread's alone
         self._compiler = ThreadPoolExecutor(1, "grammars")
         self._filler = ThreadPoolExecutor(1, "masks")
+        self._no_faults: Future[Mapping[int, Exception]] = Future()  # made once, for the steps without masks
+        self._no_faults.set_result({})
 
     def compile(self, constraint: Constraint) -> "Future[LLMatcher]":
         """A matcher at its beginning, to be copied and not used. The future raises BadConstraint, or our fault."""
@@ -90,13 +92,11 @@ class Grammars:
         assert self._vocabulary is not None, "nothing was compiled yet"
         return GrammarMask(matcher.deep_copy(), self._vocabulary, params, output)
 
-    def fill(self, masks: Mapping[int, GrammarMask]) -> "Future[dict[int, Exception]]":
+    def fill(self, masks: Mapping[int, GrammarMask]) -> "Future[Mapping[int, Exception]]":
         """Bring these up to date, beside what the caller goes on with; what went wrong, by the same keys."""
         if masks:
             return self._filler.submit(_fill_all, masks)
-        nothing: Future[dict[int, Exception]] = Future()
-        nothing.set_result({})
-        return nothing
+        return self._no_faults
 
     def _compile(self, constraint: Constraint) -> LLMatcher:
         key = (constraint.kind, constraint.source)
@@ -116,7 +116,7 @@ class Grammars:
         return matcher
 
 
-def _fill_all(masks: Mapping[int, GrammarMask]) -> dict[int, Exception]:
+def _fill_all(masks: Mapping[int, GrammarMask]) -> Mapping[int, Exception]:
     faults: dict[int, Exception] = {}
     for key, mask in masks.items():
         try:

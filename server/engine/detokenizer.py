@@ -5,7 +5,7 @@ Pieces' bytes run through an incremental UTF-8 decoder. Knows bytes and characte
 
 import codecs
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 REPLACEMENT = "\ufffd"
@@ -19,6 +19,18 @@ class Pieces(Protocol):
     def adds_space(self) -> bool: ...
 
     def piece(self, token_id: int) -> bytes: ...
+
+
+class Revealed:
+    """A tokenizer's pieces, some of its special tokens among them by these texts, which else add nothing to a text."""
+
+    def __init__(self, tokenizer: Pieces, texts: Mapping[int, bytes]) -> None:
+        self.adds_space = tokenizer.adds_space
+        self._piece = tokenizer.piece
+        self._texts = texts
+
+    def piece(self, token_id: int) -> bytes:
+        return self._texts.get(token_id) or self._piece(token_id)
 
 
 class Detokenizer:

@@ -22,8 +22,6 @@ from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
 from server.engine.request import (
-    EndedBy,
-    FinishReason,
     GroupPicture,
     GroupStats,
     Request,
@@ -32,6 +30,7 @@ from server.engine.request import (
     TokenLogprob,
 )
 from server.engine.scheduler import Limits, Scheduler, Work
+from server.engine.scoring import choice_logprobs, first_rows, score_prompts
 
 MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
 
@@ -126,7 +125,7 @@ class Engine:
         """Stop these now, wherever they stand; their blocks are back when this returns. Unknown ids ended meanwhile."""
         for request_id in request_ids:
             if request_id in self._live:
-                self._end(self._live[request_id], "cancelled")
+                self._end(self._live[request_id], self._live[request_id].event(finish="cancelled"))
 
     def step(self) -> StepOutcome:
         """Run one step, and deliver its events and those of submits and cancels since the last.
@@ -140,7 +139,7 @@ class Engine:
         plan = self._scheduler.plan(prompt_budget=budget, now=started)
         counted = plan.counts()
         for generation in plan.impossible:
-            self._end(generation, "error", error="the KV cache is too small for this request even alone")
+            self._fail(generation, "the KV cache is too small for this request even alone")
         self._run(plan.work)
         self._announce(plan.admitted)
         seconds = self._clock() - started
@@ -183,13 +182,14 @@ class Engine:
         """Whoever has no time left ends with what there is, in the line too."""
         for generation in [each for each in self._timed.values() if (each.request.deadline or 0.0) <= now]:
             generation.leave_line(now)
-            self._end(generation, "length", ended_by="deadline")
+            generation.note_time(now)
+            self._end(generation, generation.event(finish="length", ended_by="deadline"))
 
     def _run(self, work: Sequence[Work]) -> None:
         """Compute, commit and choose. A request whose computation raises ends alone."""
         if not work:
             return
-        masks = {each.generation.arrival: each.generation.grammar for each in work if each.chunk.num_logits}
+        masks = {each.generation.arrival: each.generation.grammar for each in work if each.chooses}
         filling = self._grammars.fill({arrival: mask for arrival, mask in masks.items() if mask is not None})
         outcomes = run_isolated(self._forward, work)
         faults = filling.result()
@@ -197,10 +197,12 @@ class Engine:
             if isinstance(scores, Exception):
                 self._fail(part[0].generation, f"the model failed: {scores!r}")
                 continue
-            asking = [each for each in part if each.chunk.num_logits]
-            choices = self._choose(asking, scores, faults) if asking else {}
+            scored, choices = score_prompts(part, scores), self._choose(part, scores, faults)
+            now = self._clock()
             for each in part:
-                self._commit(each, choices.get(each.generation.arrival))
+                each.generation.note_time(now)
+                arrival = each.generation.arrival
+                self._commit(each, choices.get(arrival), scored.get(arrival, ()))
 
     def _forward(self, work: Sequence[Work]) -> Scores:
         return self._runner.run([each.chunk for each in work])
@@ -214,57 +216,61 @@ class Engine:
         """
 
         def sample(numbered: Sequence[tuple[int, Work]]) -> list[Sampled]:
-            its = scores if len(numbered) == len(work) else scores.pick([row for row, _ in numbered])
+            its = scores if len(numbered) == len(scores) else scores.pick([row for row, _ in numbered])
             return self._sampler.choose(its, [each.generation.row for _, each in numbered])
 
         choices: dict[int, Sampled | Exception] = {**faults}
-        numbered = tuple((row, each) for row, each in enumerate(work) if each.generation.arrival not in faults)
+        numbered = tuple(
+            (row + each.num_scored, each)
+            for row, each in zip(first_rows(work), work, strict=True)
+            if each.chooses and each.generation.arrival not in faults
+        )
         for part, result in run_isolated(sample, numbered) if numbered else ():
             results: Sequence[Sampled | Exception] = [result] if isinstance(result, Exception) else result
             choices |= {each.generation.arrival: its for (_, each), its in zip(part, results, strict=True)}
         return choices
 
-    def _commit(self, work: Work, choice: Sampled | Exception | None) -> None:
-        """Enter what was computed into the cache, and the new token into the answer."""
+    def _commit(
+        self, work: Work, choice: Sampled | Exception | None, scored: tuple[TokenLogprob, ...] | Exception
+    ) -> None:
+        """Enter what was computed into the cache, and the prompt's scores and the new token into the answer."""
         generation = work.generation
         if isinstance(choice, Exception):
             self._fail(generation, f"sampling failed: {choice!r}")
+            return
+        if isinstance(scored, Exception):
+            self._fail(generation, f"scoring the prompt failed: {scored}")
             return
         if choice is not None and choice.failed:
             self._fail(generation, _why_failed(generation))
             return
         self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
         generation.note_computed()
+        generation.num_scored += work.num_scored
         if choice is None:
             if not generation.remaining and not generation.uncomputed:  # only its prompt was to be run
-                self._end(generation, "length")
+                self._end(generation, generation.event(finish="length", prompt_logprobs=scored))
+            elif scored:
+                self._events.append(generation.event(prompt_logprobs=scored))
             return
         finish = generation.append(choice.token)
-        logprobs = _logprobs(generation.request, choice)
+        logprobs = choice_logprobs(generation.request, choice)
+        event = generation.event((choice.token,), logprobs, finish=finish, prompt_logprobs=scored)
         if finish:
-            self._end(generation, finish, (choice.token,), logprobs)
+            self._end(generation, event)
         else:
-            self._events.append(generation.event((choice.token,), logprobs))
+            self._events.append(event)
 
     def _fail(self, generation: Generation, error: str) -> None:
-        self._end(generation, "error", error=error)
+        self._end(generation, generation.event(finish="error", error=error))
 
-    def _end(
-        self,
-        generation: Generation,
-        finish: FinishReason,
-        tokens: tuple[int, ...] = (),
-        logprobs: tuple[TokenLogprob, ...] = (),
-        *,
-        error: str | None = None,
-        ended_by: EndedBy = "",
-    ) -> None:
-        """Take it off the scheduler and say so. What a failed one computed is not trusted."""
+    def _end(self, generation: Generation, event: TokenEvent) -> None:
+        """Take it off the scheduler and say so with its last event. What a failed one computed is not trusted."""
         if not self._compiling.remove(generation):
-            self._scheduler.remove(generation, discard=finish == "error")
+            self._scheduler.remove(generation, discard=event.finish == "error")
         del self._live[generation.request.id]
         self._timed.pop(generation.request.id, None)
-        self._events.append(generation.event(tokens, logprobs, finish=finish, error=error, ended_by=ended_by))
+        self._events.append(event)
 
     def _announce(self, admitted: Sequence[Generation]) -> None:
         """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""
@@ -289,11 +295,3 @@ def _why_failed(generation: Generation) -> str:
     if generation.grammar is None:
         return "the model's logits are not finite"
     return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"
-
-
-def _logprobs(request: Request, choice: Sampled) -> tuple[TokenLogprob, ...]:
-    """The event's logprobs: none unless the request asked."""
-    if request.params.num_logprobs is None:
-        return ()
-    assert choice.logprob is not None, f"no logprob for {request.id}"
-    return (TokenLogprob(choice.logprob, choice.top_ids, choice.top_logprobs),)

@@ -35,6 +35,12 @@ class UnsupportedValue(RequestError):
     code = "unsupported_value"
 
 
+class CannotReplay(RequestError):
+    """A receipt is of another model, or of other kernels than these."""
+
+    code = "cannot_replay"
+
+
 class ModelNotFound(RequestError):
     """Another model was asked for than the one served."""
 
@@ -104,6 +110,14 @@ class TooBusy(ServiceError):
     """More requests wait than the server is set to hold."""
 
     code = "overloaded"
+
+
+class TooManyRequests(TooBusy):
+    """More requests of this key wait than its limits allow."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
 
 
 class GenerationFailed(ServiceError):

@@ -24,6 +24,7 @@ class Generation:
     cached_tokens  prompt positions that the cache saved it from ever computing
     waiting_since  when it last joined the waiting line, in the engine's clock
     queue_seconds  total time in the waiting line, also after a preemption
+    num_scored     how many of the prompt's tokens, from the second on, have their log-probabilities
     """
 
     request: Request
@@ -39,8 +40,13 @@ class Generation:
     preemptions: int = 0
     queue_seconds: float = 0.0
     grammar: GrammarMask | None = None
+    num_scored: int = 0
+    arrived: float = field(init=False)
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        self.arrived = self.waiting_since
         self.tokens = list(self.request.prompt)
         self.row = SamplingRow(self.request.params, len(self.tokens), self.request.prompt, self.output)
         self.stop_ids = frozenset(self.request.params.stop_token_ids)
@@ -60,6 +66,13 @@ class Generation:
     def decoding(self) -> bool:
         """Whether its next chunk is one generated token, rather than a piece of its prompt or of what was preempted."""
         return bool(self.output) and self.uncomputed == 1
+
+    @property
+    def to_score(self) -> int:
+        """How many of its prompt's tokens still have to get their log-probabilities."""
+        if self.request.prompt_logprobs is None:
+            return 0
+        return len(self.request.prompt) - 1 - self.num_scored
 
     @property
     def remaining(self) -> int:
@@ -99,6 +112,14 @@ class Generation:
         """Raise the high water to what its sequence now holds."""
         self.high_water = max(self.high_water, self.running_sequence.num_computed)
 
+    def note_time(self, now: float) -> None:
+        """Before its next token is added: what was not waiting was work on its prompt, then on its output."""
+        worked = now - self.arrived - self.queue_seconds
+        if self.output:
+            self.decode_seconds = worked - self.prompt_seconds
+        else:
+            self.prompt_seconds = worked
+
     def append(self, token: int) -> FinishReason | None:
         """Add a generated token; says whether the answer ends with it."""
         self.tokens.append(token)
@@ -117,6 +138,7 @@ class Generation:
         error: str | None = None,
         ended_by: EndedBy = "",
         refused: bool = False,
+        prompt_logprobs: tuple[TokenLogprob, ...] = (),
     ) -> TokenEvent:
         """What to tell the API process about this request after a step."""
         return TokenEvent(
@@ -129,5 +151,8 @@ class Generation:
             preemptions=self.preemptions,
             queue_seconds=self.queue_seconds,
             ended_by=ended_by,
+            prompt_seconds=self.prompt_seconds,
+            decode_seconds=self.decode_seconds,
+            prompt_logprobs=prompt_logprobs,
             refused=refused,
         )

@@ -25,25 +25,29 @@ class BadConstraint(Exception):
 
 def grammar_of(constraint: Constraint) -> str:
     """The grammar's text, not checked yet."""
-    return LLMatcher.grammar_from_lark(_lark(constraint) + OPTIONS)
+    return LLMatcher.grammar_from_lark("start: " * (constraint.kind != "lark") + rule_of(constraint) + OPTIONS)
 
 
-def _lark(constraint: Constraint) -> str:
+def rule_of(constraint: Constraint) -> str:
+    """The body of a rule for the whole answer; of a Lark grammar, the grammar."""
     match constraint.kind:
         case "json_schema" | "json_object":
-            return f"start: %json {json.dumps(_schema(constraint), ensure_ascii=False)}"
+            return f"%json {json.dumps(_schema(constraint), ensure_ascii=False)}"
         case "regex":
-            return f"start: /{regex_to_lark(constraint.source)}/"
+            return f"/{regex_to_lark(constraint.source)}/"
         case "choice":
             texts = json.loads(constraint.source)
-            return "start: " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
+            return " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
         case "lark":
             return constraint.source
 
 
 def _schema(constraint: Constraint) -> dict[str, Any]:
+    return options_of(json.loads(constraint.source) if constraint.kind == "json_schema" else {"type": "object"})
+
+
+def options_of(schema: dict[str, Any]) -> dict[str, Any]:
     """With our options in place of those that a user may have written: "lenient" leaves out what isn't supported."""
-    schema = json.loads(constraint.source) if constraint.kind == "json_schema" else {"type": "object"}
     return {**schema, "x-guidance": {"whitespace_pattern": WHITESPACE}}
 
 

@@ -31,6 +31,7 @@ class Request(msgspec.Struct, frozen=True):
 
     prompt + max_tokens fits the context; with max_tokens 0 the prompt alone is run. namespace and cache_salt separate
     prefix caches. deadline: when it ends with what there is, on the clock that both processes read (CLOCK_MONOTONIC).
+    prompt_logprobs: the prompt's tokens are scored, each with so many best ones.
     """
 
     id: str
@@ -41,6 +42,10 @@ class Request(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     deadline: float | None = None
     constraint: Constraint | None = None
+    prompt_logprobs: int | None = None
+    owner: str = ""  # of the key that it came with: tokens are shared out fairly between owners, by weight
+    weight: int = 1
+    priority: int = 0  # lower goes first among its owner's
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -60,6 +65,8 @@ class TokenEvent(msgspec.Struct, frozen=True):
     finish     set on the last event of the request, and only there
     error      the reason, when finish is "error"
     cached_tokens, preemptions, queue_seconds: totals so far
+    prompt_seconds, decode_seconds: until the first token without queue_seconds, and since then
+    prompt_logprobs  further entries for the prompt's tokens, from the second on, where they were asked for
     ended_by   why it ended, where finish doesn't say it all
     refused    the error is the user's fault: the constraint can't be compiled
     """
@@ -73,6 +80,9 @@ class TokenEvent(msgspec.Struct, frozen=True):
     preemptions: int = 0
     queue_seconds: float = 0.0
     ended_by: EndedBy = ""
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     refused: bool = False
 
 

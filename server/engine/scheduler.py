@@ -2,28 +2,32 @@
 
 Knows requests and the cache's promises; no tensors, no clock (it is told the time) and no cost (it is told the budget).
 
-Everything goes by order of arrival. Those that run are always older than those that wait: the line is left at its
-front, and whoever is preempted is the youngest of those that run and becomes the front. So smaller late-comers never
-overtake the head of the line, the oldest is never preempted, and since every step moves the oldest on, all end.
+Who is next, `server.engine.line` says; nobody overtakes the one whose turn it is. From then on everything goes by the
+order in which they were let in, which "older" means here: whoever is preempted is the youngest of those that run and
+returns before anybody else is let in. So the oldest is never preempted, and since every step moves it on, all end.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cache.manager import CacheManager, CacheSequence
-from model.batch import Chunk
+from model.batch import Chunk, Wish
 from server.engine.generation import Generation
+from server.engine.line import Line
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_num_seqs may run at once, with max_num_batched_tokens in a step. block_size is the cache's."""
+    """max_num_seqs may run at once, with max_num_batched_tokens in a step. block_size is the cache's.
+
+    max_scored_tokens: so many tokens of prompts get log-probabilities in a step; each costs a row of logits.
+    """
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     block_size: int = 16
     target_inter_token_s: float = 0.1
+    max_scored_tokens: int = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,16 @@ class Work:
 
     decode_tokens      1 when the chunk ends with a generated token, which never ran before, else 0
     recomputed_tokens  those that ran once already, before a preemption
+    num_scored         how many of the chunk's rows of logits, the first ones, score the prompt
+    chooses            its last row of logits gives the next token
     """
 
     generation: Generation
     chunk: Chunk
     decode_tokens: int
     recomputed_tokens: int
+    num_scored: int = 0
+    chooses: bool = False
 
     @property
     def prompt_tokens(self) -> int:
@@ -47,9 +55,13 @@ class Work:
 
 @dataclass(slots=True)
 class Plan:
-    """What a step is to run. budget is what is left of its prompt tokens; impossible ones fit not even alone."""
+    """What a step is to run. budget is what is left of its prompt tokens; impossible ones fit not even alone.
+
+    scored_budget: how many more tokens of prompts may be scored.
+    """
 
     budget: int
+    scored_budget: int
     work: list[Work] = field(default_factory=list)
     admitted: list[Generation] = field(default_factory=list)
     preempted: list[Generation] = field(default_factory=list)
@@ -65,7 +77,7 @@ class Plan:
 
 
 class Scheduler:
-    """The waiting line and the running set, both in order of arrival.
+    """The waiting line, and the running set in the order in which they were let in.
 
     clear zeroes blocks of a KV group in the pool.
     """
@@ -74,7 +86,7 @@ class Scheduler:
         self._manager = manager
         self._limits = limits
         self._clear = clear
-        self.waiting: deque[Generation] = deque()
+        self.waiting = Line()
         self.running: list[Generation] = []
 
     @property
@@ -83,8 +95,8 @@ class Scheduler:
         return sum(generation.decoding for generation in self.running)
 
     def add(self, generation: Generation) -> None:
-        """A new request joins the end of the line."""
-        self.waiting.append(generation)
+        """A new request joins the line."""
+        self.waiting.add(generation)
 
     def remove(self, generation: Generation, *, discard: bool = False) -> None:
         """It finished, failed or was cancelled, wherever it stood. Its blocks are back at once.
@@ -97,6 +109,7 @@ class Scheduler:
         self.running.remove(generation)
         self._close(generation.sequence, discard=discard)
         generation.sequence = None
+        self.waiting.refund(generation, generation.remaining)
 
     def plan(self, *, prompt_budget: int, now: float) -> Plan:
         """Choose the next step's work and reserve its blocks.
@@ -104,7 +117,7 @@ class Scheduler:
         Every decoding stream gets its token, then prompts get pieces, oldest first, up to prompt_budget tokens, then
         the waiting line moves up. Nobody is let in by a step that had to throw someone out.
         """
-        plan = Plan(prompt_budget)
+        plan = Plan(prompt_budget, self._limits.max_scored_tokens)
         for generation in tuple(self.running):
             if generation.sequence is not None:  # else it was preempted just now, for an older one
                 self._advance(generation, plan, now)
@@ -114,21 +127,32 @@ class Scheduler:
 
     def _advance(self, generation: Generation, plan: Plan, now: float) -> None:
         """Give it the tokens that are its turn, if any are."""
-        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan.budget)
+        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan)
         if not num_tokens or not self._make_room(generation, num_tokens, plan, now):
             return
         if not generation.decoding:
             plan.budget -= num_tokens
-        plan.work.append(_work(generation, num_tokens))
+        work = _work(generation, num_tokens)
+        plan.scored_budget -= work.num_scored
+        plan.work.append(work)
 
-    def _next_piece(self, generation: Generation, budget: int) -> int:
-        """How many tokens of its prompt can run now; 0 while another sequence is computing its next block."""
+    def _next_piece(self, generation: Generation, plan: Plan) -> int:
+        """How many tokens of its prompt can run now; 0 while another sequence is computing its next block.
+
+        While its prompt is being scored it takes nothing from others: it needs the logits.
+        """
         sequence = generation.running_sequence
+        if generation.to_score:
+            scored_before = max(generation.num_scored - sequence.num_computed, 0)
+            rest = generation.uncomputed - scored_before - generation.to_score  # the last token scores no other
+            within = scored_before + plan.scored_budget
+            within += rest if plan.scored_budget >= generation.to_score else 0
+            return min(plan.budget, within, generation.uncomputed)
         if self._manager.match(sequence):
             generation.note_cached()
         if self._manager.blocked(sequence):
             return 0
-        return min(budget, generation.uncomputed)
+        return min(plan.budget, generation.uncomputed)
 
     def _make_room(self, generation: Generation, num_tokens: int, plan: Plan, now: float) -> bool:
         """Reserve blocks for it, at the cost of younger ones. False when there are none left: then it went itself.
@@ -148,21 +172,27 @@ class Scheduler:
 
     def _preempt(self, generation: Generation, now: float) -> None:
         """Back to the front of the line. Its blocks stay cached until someone needs them."""
-        self.remove(generation)
+        self.running.remove(generation)
+        self._close(generation.running_sequence)
         generation.preempt(now)
-        self.waiting.appendleft(generation)
+        self.waiting.put_back(generation)
 
     def _admit_next(self, plan: Plan, now: float) -> bool:
         """Let in the head of the line, if there is room for it."""
-        if not self.waiting or len(self.running) >= self._limits.max_num_seqs:
+        generation = self.waiting.head()
+        if generation is None or len(self.running) >= self._limits.max_num_seqs:
             return False
-        generation = self.waiting[0]
         request = generation.request
-        sequence = self._manager.open(generation.tokens, namespace=request.namespace, salt=request.cache_salt)
+        sequence = self._manager.open(
+            generation.tokens,
+            namespace=request.namespace,
+            salt=request.cache_salt,
+            most=generation.num_scored if generation.to_score else None,
+        )
         if not self._has_room_for(generation, sequence):
             self._close(sequence)
             return False
-        self.waiting.popleft()
+        self.waiting.take(generation, len(generation.tokens) - sequence.num_computed + generation.remaining)
         self.running.append(generation)
         generation.admit(sequence, now)
         plan.admitted.append(generation)
@@ -197,10 +227,19 @@ def _work(generation: Generation, num_tokens: int) -> Work:
     start, end = sequence.num_computed, sequence.num_computed + num_tokens
     is_last = end == len(generation.tokens)
     decode_tokens = int(is_last and bool(generation.output))
-    num_logits = int(is_last and generation.remaining > 0)
+    chooses = is_last and generation.remaining > 0
+    num_scored, num_logits, wish = 0, int(chooses), generation.row.wish
+    if generation.to_score:
+        first = max(start, generation.num_scored)  # before it the scores are there
+        num_scored = max(min(end, len(generation.request.prompt) - 1) - first, 0)
+        num_logits = num_scored + int(is_last)
+        best = max(generation.request.prompt_logprobs or 0, wish.num_best)
+        wish = Wish(whole=True, num_best=best, log_sum=True)
     return Work(
         generation,
-        Chunk(generation.tokens[start:end], start, sequence.tables, num_logits, generation.row.wish),
+        Chunk(generation.tokens[start:end], start, sequence.tables, num_logits, wish),
         decode_tokens,
         recomputed_tokens=max(min(end - decode_tokens, generation.high_water) - start, 0),
+        num_scored=num_scored,
+        chooses=chooses,
     )

@@ -12,15 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from server.config import ServerConfig
+from server.engine.admission import ANYBODY, Admission, Visitor
 from server.engine.errors import Draining, EngineUnavailable, StartupFailed
 from server.engine.forecast import Forecast
 from server.engine.inflight import InFlight
 from server.engine.observer import Observer
-from server.engine.process import ENGINE_COMMAND, EngineGone, EngineProcess, launch
+from server.engine.process import ENGINE_COMMAND, EngineProcess, launch
 from server.engine.request import GroupPicture, Request
 from server.engine.submission import Submission
-from server.engine.watchdog import Verdict, Watchdog, backoff_s
-from server.engine.wire import Cancel, Ping, Pong, Progress, Ready, Step, Submit, ToApi, Watch
+from server.engine.vigil import Vigil
+from server.engine.watchdog import Watchdog, backoff_s
+from server.engine.wire import Cancel, Progress, Ready, Step, Submit, Watch
 
 State = Literal["starting", "ready", "hung", "restarting", "draining", "failed", "stopped"]
 
@@ -60,15 +62,21 @@ class EngineService:
         self._process: EngineProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._first: asyncio.Future[Ready] | None = None  # the outcome of the first start
-        self._in_flight = InFlight(
+        self._admission = Admission(
             running_limit=config.engine.max_num_seqs,
-            waiting_limit=config.max_waiting_requests,
-            on_cancel=self._cancel,
-            on_discard=metrics.discarded,
+            waiting_requests=config.max_waiting_requests,
+            waiting_tokens=config.max_waiting_tokens,
             clock=clock,
         )
-        self._watchdog = Watchdog(config.engine_timeout_s)
-        self._last_pong = self._watch_ms = 0
+        self._in_flight = InFlight(self._admission, on_cancel=self._cancel, on_discard=metrics.discarded)
+        self._vigil = Vigil(
+            Watchdog(config.engine_timeout_s),
+            has_work=lambda: bool(self._in_flight),
+            on_step=self._note_step,
+            on_responsive=self._set_responsive,
+            clock=clock,
+        )
+        self._watch_ms = 0
         self._forecast = Forecast(clock)
 
     @property
@@ -93,18 +101,29 @@ class EngineService:
 
     # requests
 
-    def submit(self, requests: Sequence[Request]) -> Submission:
+    def knock(self, visitor: Visitor) -> None:
+        """Raises what `submit` would raise for even the smallest request."""
+        self._open()
+        self._admission.knock(visitor)
+
+    def submit(self, requests: Sequence[Request], visitor: Visitor = ANYBODY) -> Submission:
         """Hand requests to the engine, to be admitted together, in order.
 
         Raises EngineUnavailable, Draining or TooBusy at once, and InvalidValue for more than can ever be held.
         """
+        process = self._open()
+        self._admission.check(visitor, requests)
+        process.send(Submit(tuple(requests)))
+        submission = self._in_flight.add(requests, visitor)
+        self._metrics.tokens_waiting(self._admission.waiting_tokens)
+        return submission
+
+    def _open(self) -> EngineProcess:
         if self._draining or self._state == "stopped":
             raise Draining("the server is shutting down")
         if self._state != "ready" or self._process is None:
             raise EngineUnavailable(self.reason, retry_after=self._ready_in())
-        self._in_flight.check_room(len(requests))
-        self._process.send(Submit(tuple(requests)))
-        return self._in_flight.add(requests)
+        return self._process
 
     def watch(self, interval_ms: int) -> None:
         """Keep `picture` so fresh from now on; 0: nobody looks, and it costs nothing."""
@@ -116,7 +135,7 @@ class EngineService:
         """Seconds until the engine should be ready, at least 1; None when it won't be."""
         if self._state == "failed":
             return None
-        hung = self._watchdog.timeout_s - self._watchdog.silence_s if self._state == "hung" else None
+        hung = self._vigil.watchdog.timeout_s - self._vigil.watchdog.silence_s if self._state == "hung" else None
         return self._forecast.remaining(hung_for_another_s=hung)
 
     def _cancel(self, request_ids: Sequence[str]) -> None:
@@ -175,7 +194,7 @@ class EngineService:
         )
         self._forecast.started(began)
         self._state, self.reason = "ready", "ready"
-        self._watchdog.progress()
+        self._vigil.watchdog.progress()
         self._metrics.engine_ready(self.info, restarted=restarted)
         self.picture = ()
         self.watch(self._watch_ms)
@@ -205,68 +224,28 @@ class EngineService:
     async def _keep_running(self) -> None:
         quick_deaths = 0
         while not self._draining:
-            reason = await self._watch_one()
+            assert self._process is not None
+            reason = await self._vigil.until_lost(self._process)
             quick = self._forecast.up_s < QUICK_DEATH_SECONDS
             quick_deaths = quick_deaths + 1 if quick else 0
             await self._lose(reason)
             if not (self._draining or await self._relaunch(quick_deaths)):
                 return
 
-    async def _watch_one(self) -> str:
-        """Until the engine dies or hangs; says what happened."""
-        assert self._process is not None
-        tasks = [asyncio.create_task(self._read(self._process)), asyncio.create_task(self._guard(self._process))]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return done.pop().result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _read(self, process: EngineProcess) -> str:
-        while True:
-            try:
-                message = await process.receive()
-            except EngineGone as gone:
-                return f"is gone ({gone})"
-            if isinstance(message, Pong):
-                self._last_pong = message.number
-            if self._is_progress(message):
-                self._watchdog.progress()
-                self._set_responsive(True)
-            if isinstance(message, Step):
-                self._metrics.step(message.stats)
-                self.picture = message.picture or self.picture
-                for event in message.events:
-                    self._in_flight.take(event)
-
-    def _is_progress(self, message: ToApi) -> bool:
-        """With work in flight only work done counts; an engine that turns in circles answers pings, too."""
-        if not self._in_flight:
-            return True
-        if not isinstance(message, Step):
-            return False
-        return bool(message.events) or message.stats.prompt_tokens + message.stats.decode_tokens > 0
-
-    async def _guard(self, process: EngineProcess) -> str:
-        number = self._last_pong = 0
-        while True:
-            began = self._clock()
-            await asyncio.sleep(self._watchdog.tick_s)
-            verdict = self._watchdog.tick(self._clock() - began)
-            if verdict is Verdict.HUNG:
-                return f"made no progress for {self._watchdog.silence_s:.0f} s"
-            self._set_responsive(verdict is Verdict.FINE)
-            if self._last_pong == number:
-                number += 1
-                process.send(Ping(number))
+    def _note_step(self, step: Step) -> None:
+        self._metrics.step(step.stats)
+        self.picture = step.picture or self.picture
+        for event in step.events:
+            self._in_flight.take(event)
+        self._metrics.tokens_waiting(self._admission.waiting_tokens)
 
     def _set_responsive(self, responsive: bool) -> None:
         if self._state not in ("ready", "hung") or (self._state == "ready") == responsive:
             return
         self._state = "ready" if responsive else "hung"
-        self.reason = "ready" if responsive else f"the engine made no progress for {self._watchdog.silence_s:.0f} s"
+        self.reason = (
+            "ready" if responsive else f"the engine made no progress for {self._vigil.watchdog.silence_s:.0f} s"
+        )
         self._metrics.engine_responsive(responsive)
         logger.warning("the engine answers again" if responsive else self.reason)
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from server.engine.errors import ServiceError
 from server.engine.request import TokenEvent
 
@@ -96,14 +98,9 @@ def _join(events: Sequence[TokenEvent]) -> TokenEvent:
     last = events[-1]
     if len(events) == 1:
         return last
-    return TokenEvent(
-        request_id=last.request_id,
+    return msgspec.structs.replace(
+        last,
         tokens=tuple(token for event in events for token in event.tokens),
         logprobs=tuple(entry for event in events for entry in event.logprobs),
-        finish=last.finish,
-        error=last.error,
-        cached_tokens=last.cached_tokens,
-        preemptions=last.preemptions,
-        queue_seconds=last.queue_seconds,
-        ended_by=last.ended_by,
+        prompt_logprobs=tuple(entry for event in events for entry in event.prompt_logprobs),
     )

@@ -60,6 +60,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     kernels: str = ""  # the instruction set of native kernels, or "torch"
     note: str = ""  # one line for the user: why the backend isn't what one would expect
     quantization: str = "none"  # of the weights: int8 or int4 as asked for, else the file's types ("Q4_1+Q8_0")
+    kernels_version: str = ""  # tells builds of the kernels apart
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):

@@ -8,8 +8,10 @@ from itertools import count
 from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
+from model.tokenizer.chat import ChatTemplate
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.app import create_app
+from server.engine.admission import Admission, Visitor
 from server.engine.errors import ServiceError
 from server.engine.inflight import InFlight
 from server.engine.request import FinishReason, GroupPicture, Request, TokenEvent, TokenLogprob
@@ -47,7 +49,7 @@ def events_of(
 ) -> list[list[TokenEvent]]:
     """The steps that bring `tokens` to one request. Logprobs, if asked for, say which token it is: -token / 1000."""
     steps = []
-    for at in range(0, len(tokens), per_step):
+    for at in range(0, max(len(tokens), 1), per_step):
         part = tuple(tokens[at : at + per_step])
         last = at + per_step >= len(tokens)
         event = TokenEvent(
@@ -59,9 +61,16 @@ def events_of(
             finish=finish if last else None,
             cached_tokens=cached,
             queue_seconds=0.25,
+            prompt_logprobs=_prompt_scores(request) if at == 0 else (),
         )
         steps.append([event])
     return steps
+
+
+def _prompt_scores(request: Request) -> tuple[TokenLogprob, ...]:
+    if request.prompt_logprobs is None:
+        return ()
+    return tuple(scored(token, request.prompt_logprobs) for token in request.prompt[1:])
 
 
 def scored(token: int, num_top: int) -> TokenLogprob:
@@ -100,27 +109,29 @@ class FakeService:
         self.metrics = Metrics()
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
+        self.visitors: list[Visitor] = []
         self.watched: list[int] = []  # the intervals that were asked for
         self.picture: tuple[GroupPicture, ...] = ()
-        self.in_flight = InFlight(
-            running_limit=8,
-            waiting_limit=100,
-            on_cancel=self.cancelled.extend,
-            on_discard=self.metrics.discarded,
-            clock=count().__next__,
-        )
+        self.admission = Admission(running_limit=8, waiting_requests=100, waiting_tokens=None, clock=count().__next__)
+        self.in_flight = InFlight(self.admission, on_cancel=self.cancelled.extend, on_discard=self.metrics.discarded)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def ready(self) -> bool:
         return self.state == "ready"
 
-    def submit(self, requests: Sequence[Request]) -> Submission:
+    def knock(self, visitor: Visitor) -> None:
         if self.refuse:
             raise self.refuse
-        self.in_flight.check_room(len(requests))
+        self.admission.knock(visitor)
+
+    def submit(self, requests: Sequence[Request], visitor: Visitor) -> Submission:
+        if self.refuse:
+            raise self.refuse
+        self.visitors.append(visitor)
+        self.admission.check(visitor, requests)
         self.submitted += requests
-        submission = self.in_flight.add(requests)
+        submission = self.in_flight.add(requests, visitor)
         task = asyncio.ensure_future(self._run(requests))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -173,6 +184,8 @@ def make_world(
     ping_s: float = 60.0,
     max_sequences: int = 16,
     share_prefixes: bool = False,
+    trusts_templates: bool = False,
+    template: ChatTemplate | None = None,
     open_metrics: bool = False,
     origins: Sequence[str] = (),
 ) -> World:
@@ -182,9 +195,10 @@ def make_world(
         id="tiny",
         created=1_700_000_000,
         tokenizer=tokenizer or TinyTokenizer(),
-        template=tiny_template() if chats else None,
+        template=(template or tiny_template()) if chats else None,
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
+        trusts_templates=trusts_templates,
         facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
     serving = Serving(

@@ -85,7 +85,10 @@ class Call:
         path: str,
         body: Iterable[bytes] = (),
         headers: dict[str, str] | None = None,
+        *,
+        endless: bool = False,
     ) -> None:
+        self._endless = endless  # the body's end never comes
         self.answered = Answered()
         self._body = list(body)
         self._left = asyncio.Event()
@@ -108,9 +111,9 @@ class Call:
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
     async def _receive(self) -> MutableMapping[str, Any]:
-        if self._body is not None and (self._body or not self.answered.status):
+        if self._body is not None and (self._body or not (self.answered.status or self._endless)):
             part = self._body.pop(0) if self._body else b""
-            more = bool(self._body)
+            more = bool(self._body) or self._endless
             if not more:
                 self._body = None  # type: ignore[assignment]
             return {"type": "http.request", "body": part, "more_body": more}

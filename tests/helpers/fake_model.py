@@ -84,13 +84,18 @@ class FakeRunner:
         self.bad_logits = [np.zeros(n * block_size, dtype=bool) for n in num_blocks]
 
     def run(self, chunks: Sequence[Chunk]) -> Scores:
-        """Whole logits (L, VOCAB) of the last position of each chunk that asks for it."""
+        """Whole logits (L, VOCAB) of the last positions of each chunk that it asks for."""
         self.on_step(chunks)
         for chunk in chunks:
-            assert chunk.num_logits in (0, 1)
+            assert 0 <= chunk.num_logits <= len(chunk.tokens)
             assert len(chunk.tokens) >= 1
             self._write(chunk)
-        rows = [self._logits(chunk) for chunk in chunks if self._is_finite(chunk) and chunk.num_logits]
+        rows = [
+            self._logits(chunk, chunk.start + len(chunk.tokens) - back)
+            for chunk in chunks
+            if self._is_finite(chunk)
+            for back in reversed(range(chunk.num_logits))
+        ]
         return Scores.of(torch.stack(rows) if rows else torch.empty(0, VOCAB, dtype=torch.float64))
 
     def _is_finite(self, chunk: Chunk) -> bool:
@@ -129,8 +134,8 @@ class FakeRunner:
             self.not_finite[group][slots] = [token == NOT_FINITE for token in chunk.tokens]
             self.bad_logits[group][slots] = [token == BAD_LOGITS for token in chunk.tokens]
 
-    def _logits(self, chunk: Chunk) -> Tensor:
-        end = chunk.start + len(chunk.tokens)
+    def _logits(self, chunk: Chunk, end: int) -> Tensor:
+        """After the positions before `end`."""
         digests, bad = [], False
         for group, window in enumerate(self.windows):
             first = 0 if window is None else max(end - window, 0)

@@ -38,7 +38,7 @@ class HeadCall(ctypes.Structure):
 def score(weight: PackedWeight, x: Tensor, wishes: Sequence[Wish], *, on: Team | None = None) -> Scores:
     """What is wished for of x W^T. x (L, C) float32, weight of one matrix (V, C). on: another team."""
     team = on or weight.team
-    results, step = Results(wishes, LogitsMemory(), weight.shape[0]), StepRecord()
+    results, step = Results(wishes, LogitsMemory(weight.shape[0])), StepRecord()
     results.receive(step)
     records = (WishRecord * len(wishes))(*((w.num_best, w.log_sum, w.whole) for w in wishes))
     blocks = weight._quantized(x) if weight.needs_blocks else None

@@ -3,7 +3,7 @@
 Test modules that use the native library skip where it was not built.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,11 @@ from model.config import ModelConfig
 from model.decoder import Decoder
 from model.families.registry import to_model_config, weight_shapes
 from model.kernels.native import Team
+from model.native_runner import NativeRunner
 from model.quant.dense import DenseWeight
 from model.quant.packed import PackedWeight
 from tests.helpers.native_teams import native_team
+from tests.helpers.paged import PlainKV
 
 SIZES: Mapping[str, Any] = {
     "vocab_size": 61,
@@ -118,6 +120,17 @@ def make_both(
             config, dict(tensors), matrix=lambda names: PackedWeight.stacked([stored[name] for name in names], threads)
         ),
     )
+
+
+def native_runner(
+    *, threads: int = 2, isa: str | None = None, join: bool = True, max_len: int = 1024
+) -> Callable[[Decoder, PlainKV], NativeRunner]:
+    """What `Paged` makes its runner with."""
+
+    def make(decoder: Decoder, kv: PlainKV) -> NativeRunner:
+        return NativeRunner(decoder, kv, native_team(threads, isa), max_tokens=512, max_len=max_len, join=join)
+
+    return make
 
 
 def _store(values: "np.ndarray[Any, np.dtype[np.float32]]", kind: str) -> Stored:

@@ -116,7 +116,12 @@ def make_requests(
                     cache_salt=salt,
                 )
             )
-    return requests[:count]
+    return [_scored(Random(f"{each.prompt}{each.params}"), each) for each in requests[:count]]
+
+
+def _scored(rng: Random, request: Request) -> Request:
+    """Some want their prompt's log-probabilities."""
+    return msgspec.structs.replace(request, prompt_logprobs=rng.choice([0, 2]) if rng.random() < 0.15 else None)
 
 
 SHAPES = ((40, 24), (8, 56), (8, 56), (60, 4))  # (longest prompt, most new tokens): balanced, growing, reading

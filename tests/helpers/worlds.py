@@ -9,6 +9,8 @@ from cache.groups import KVGroup
 from cache.manager import CacheManager
 from model.batch import Chunk
 from model.sampling import SamplingRow
+from model.scores import Scores
+from model.scoring import score
 from server.engine.engine import Engine
 from server.engine.request import FinishReason, Request, StepStats, TokenLogprob
 from server.engine.scheduler import Limits
@@ -66,13 +68,16 @@ class Answer:
     preemptions: int = 0
     queue_seconds: float = 0.0
     num_events: int = 0
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
     ended_by: str = ""
     refused: bool = False
 
     @property
-    def said(self) -> tuple[list[int], list[TokenLogprob], FinishReason | None]:
+    def said(self) -> tuple[list[int], list[TokenLogprob], FinishReason | None, list[TokenLogprob]]:
         """What must be the same in any company."""
-        return self.tokens, self.logprobs, self.finish
+        return self.tokens, self.logprobs, self.finish, self.prompt_logprobs
 
 
 @dataclass
@@ -95,6 +100,8 @@ class World:
             assert answer.finish is None, f"{event.request_id} got an event after its last"
             answer.tokens += event.tokens
             answer.logprobs += event.logprobs
+            answer.prompt_logprobs += event.prompt_logprobs
+            answer.prompt_seconds, answer.decode_seconds = event.prompt_seconds, event.decode_seconds
             answer.finish, answer.error = event.finish, event.error
             answer.cached_tokens, answer.preemptions = event.cached_tokens, event.preemptions
             answer.queue_seconds, answer.ended_by = event.queue_seconds, event.ended_by
@@ -178,6 +185,9 @@ def solo(request: Request, windows: Sequence[int | None], sampler: Any = None) -
     """What the fake model answers to a request, without engine, scheduler or cache."""
     sampler = sampler or QuickSampler()
     tokens, answer = list(request.prompt), Answer()
+    answer.prompt_logprobs = solo_scores(request, windows)
+    if request.prompt_logprobs is not None and len(answer.prompt_logprobs) < len(tokens) - 1:
+        answer.finish = "error"
     if request.max_tokens == 0:
         answer.finish = "length"
     while answer.finish is None:
@@ -196,3 +206,18 @@ def solo(request: Request, windows: Sequence[int | None], sampler: Any = None) -
         elif len(answer.tokens) == request.max_tokens:
             answer.finish = "length"
     return answer
+
+
+def solo_scores(request: Request, windows: Sequence[int | None]) -> list[TokenLogprob]:
+    """The log-probabilities of the prompt's tokens, each position by itself, as far as there are any."""
+    if request.prompt_logprobs is None:
+        return []
+    entries = []
+    for place in range(1, len(request.prompt)):
+        logits = solo_logits(request.prompt[:place], windows).float()
+        (found,) = score(Scores.of(logits[None]), [0], [request.prompt[place]], request.prompt_logprobs)
+        if found.failed:
+            break
+        assert found.logprob is not None
+        entries.append(TokenLogprob(found.logprob, found.top_ids, found.top_logprobs))
+    return entries

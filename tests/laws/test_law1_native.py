@@ -16,6 +16,8 @@ import torch
 from cache.pool import KVPool
 from model.decoder import Decoder
 from model.native_runner import NativeRunner
+from model.native_workspace import NativeWorkspace
+from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from model.wishes import wish_of
 from server.engine.request import Request
@@ -24,6 +26,10 @@ from tests.helpers.native_teams import native_team
 from tests.helpers.tiny_models import alone, make_real_world
 from tests.helpers.workloads import make_requests, scatter
 from tests.helpers.worlds import Answer, Setting, World
+
+
+def sampler_on(threads: int) -> Sampler:
+    return Sampler(lambda vocab, device: NativeWorkspace(vocab, device, native_team(threads)))
 
 
 def runner_on(threads: int) -> Callable[[Decoder, KVPool], NativeRunner]:
@@ -43,7 +49,8 @@ class Model:
     windows: tuple[int | None, ...]
 
     def world(self, setting: Setting, *, threads: int = 2) -> World:
-        return make_real_world(decoder_of(self), setting, runner=runner_on(threads), kv_dtype=self.kv_dtype)
+        runner, sampler = runner_on(threads), sampler_on(threads)
+        return make_real_world(decoder_of(self), setting, runner=runner, kv_dtype=self.kv_dtype, sampler=sampler)
 
     def roomy(self, *, size: int = 512, num_seqs: int = 40, blocks: int = 700, cached: bool = True) -> Setting:
         groups = len(self.windows)
@@ -69,7 +76,8 @@ known: dict[tuple[Model, bytes], Answer] = {}
 def expected(model: Model, request: Request) -> Answer:
     key = model, msgspec.msgpack.encode(msgspec.structs.replace(request, id=""))
     if key not in known:
-        known[key] = alone(decoder_of(model), request, runner=runner_on(2), kv_dtype=model.kv_dtype)
+        options = {"runner": runner_on(2), "kv_dtype": model.kv_dtype, "sampler": sampler_on(2)}
+        known[key] = alone(decoder_of(model), request, **options)  # type: ignore[arg-type]
     return known[key]
 
 

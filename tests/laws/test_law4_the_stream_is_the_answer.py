@@ -56,12 +56,25 @@ def ask(random: Random, number: int) -> tuple[str, dict[str, Any]]:
     return COMPLETIONS, fields | {"prompt": [f"p{k}" for k in range(random.randint(1, 3))], "logprobs": 1}
 
 
+def ask_for_all(random: Random, number: int) -> tuple[str, dict[str, Any]]:
+    """And what an answer can show besides."""
+    (path, fields), more = ask(random, number), Random(number)
+    fields |= {
+        "return_token_ids": more.random() < 0.5,
+        "prompt_logprobs": more.choice([None, None, 0, 2]),
+        "include_stop_str_in_output": more.random() < 0.3,
+    }
+    return path, fields if path == CHAT else fields | {"echo": more.random() < 0.5}
+
+
 class Joined:
     """One choice, put together from whatever form it came in."""
 
     def __init__(self) -> None:
         self.text = ""
         self.tokens: list[Any] = []
+        self.ids: list[int] = []
+        self.prompt: list[Any] = []
         self.finish: str | None = None
 
     def add(self, choice: dict[str, Any]) -> None:
@@ -75,6 +88,8 @@ class Joined:
         self.tokens += scored.get(
             "content", list(zip(scored.get("tokens", []), scored.get("text_offset", []), strict=True))
         )
+        self.ids += choice.get("token_ids", [])
+        self.prompt += [choice[name] for name in ("prompt_token_ids", "prompt_logprobs") if name in choice]
         self.finish = choice["finish_reason"]
 
 
@@ -100,15 +115,13 @@ async def send(world: World, path: str, fields: dict[str, Any], *, streamed: boo
 @pytest.mark.parametrize("seed", range(20))
 async def test_streamed_and_whole_are_the_same_in_a_crowd(seed: int) -> None:
     random = Random(seed)
-    asked = [ask(random, number) for number in range(8)]
+    asked = [ask_for_all(random, number) for number in range(8)]
     world = make_world(play)
     both = [(path, fields, streamed) for path, fields in asked for streamed in (False, True)]
     answers = await asyncio.gather(*(send(world, path, fields, streamed=s) for path, fields, s in both))
     for whole, streamed in zip(answers[::2], answers[1::2], strict=True):
         one, other = joined(whole, streamed=False), joined(streamed, streamed=True)
-        assert {i: (c.text, c.tokens, c.finish) for i, c in one.items()} == {
-            i: (c.text, c.tokens, c.finish) for i, c in other.items()
-        }
+        assert {i: vars(c) for i, c in one.items()} == {i: vars(c) for i, c in other.items()}
         assert usage(whole, streamed=False) == usage(streamed, streamed=True)
     said = sum(usage(a, streamed=s)["completion_tokens"] for a, (_, _, s) in zip(answers, both, strict=True))
     assert world.figure("kvell_generation_tokens_total") == said

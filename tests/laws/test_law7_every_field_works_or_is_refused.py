@@ -137,6 +137,11 @@ BAD_ANYWHERE: list[tuple[str, Any]] = [
     ("timeout_ms", -5),
     ("timeout_ms", 1.5),
     ("timeout_ms", 86_400_001),
+    ("prompt_logprobs", -1),
+    ("prompt_logprobs", 21),
+    ("prompt_logprobs", True),
+    ("return_token_ids", "yes"),
+    ("kvell_receipt", 1),
     ("ignore_eos", "no"),
     ("ignore_eos", 1),
     ("stream", "maybe"),
@@ -146,6 +151,8 @@ BAD_ANYWHERE: list[tuple[str, Any]] = [
     ("stream_options", {"include_obfuscation": True}),
     ("stream_options", {"include_usage": True}),  # without stream
     ("stream_options", {}),
+    ("priority", 101),
+    ("priority", 1.5),
     ("cache_salt", ""),
     ("cache_salt", "x" * 257),
     ("user", 5),
@@ -184,6 +191,10 @@ BAD: list[tuple[type[Wire], str, Any]] = [(kind, name, value) for kind in BOTH f
     (CompletionBody, "logprobs", -1),
     (CompletionBody, "logprobs", True),
     (CompletionBody, "echo", "yes"),
+    (CompletionBody, "best_of", 0),
+    (CompletionBody, "best_of", 129),
+    (CompletionBody, "best_of", True),
+    (CompletionBody, "best_of", 17),
     (ChatBody, "messages", None),
     (ChatBody, "messages", []),
     (ChatBody, "messages", "hi"),
@@ -212,6 +223,19 @@ BAD: list[tuple[type[Wire], str, Any]] = [(kind, name, value) for kind in BOTH f
     (ChatBody, "top_logprobs", 3),  # without logprobs
     (ChatBody, "safety_identifier", 1),
     (ChatBody, "prompt_cache_key", 1),
+    (ChatBody, "add_generation_prompt", "no"),
+    (ChatBody, "continue_final_message", 1),
+    (ChatBody, "chat_template_kwargs", {"messages": []}),
+    (ChatBody, "chat_template_kwargs", {"enable_thinking": False}),  # the tiny template reads no such thing
+    (ChatBody, "chat_template_kwargs", [1]),
+    (ChatBody, "chat_template", "{{ messages }}"),  # the operator has to allow it
+    (ChatBody, "tools", "all"),
+    (ChatBody, "tools", [{"type": "custom", "custom": {"name": "f"}}]),
+    (ChatBody, "tools", [{"type": "function", "function": {"name": "a b"}}]),
+    (ChatBody, "tool_choice", "required"),  # without tools
+    (ChatBody, "tool_choice", {"type": "function"}),
+    (ChatBody, "parallel_tool_calls", 1),
+    (ChatBody, "messages", [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]),
 ]
 
 
@@ -264,8 +288,6 @@ async def test_an_unserved_field_that_asks_for_nothing_is_accepted(kind: type[Wi
 
 
 ASKS = [
-    (ChatBody, "tools", [{"type": "function", "function": {"name": "f"}}]),
-    (ChatBody, "tool_choice", "required"),
     (ChatBody, "functions", [{"name": "f"}]),
     (ChatBody, "function_call", {"name": "f"}),
     (ChatBody, "audio", {"voice": "x"}),
@@ -274,13 +296,10 @@ ASKS = [
     (ChatBody, "reasoning_effort", "high"),
     (ChatBody, "verbosity", "low"),
     (ChatBody, "web_search_options", {}),
-    (ChatBody, "parallel_tool_calls", 1),
     (ChatBody, "prompt_cache_retention", "24h"),
     (ChatBody, "store", True),
     (ChatBody, "store", 0),
     (CompletionBody, "store", True),
-    (CompletionBody, "best_of", 2),
-    (CompletionBody, "best_of", True),
     (CompletionBody, "suffix", "end"),
     (CompletionBody, "service_tier", "priority"),
 ]

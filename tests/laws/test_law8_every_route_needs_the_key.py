@@ -8,6 +8,7 @@ import pytest
 from server.api.guard import RequireKey
 from server.api.unsupported import FAMILIES, STATELESS
 from server.app import ROOMS
+from server.keys import Key, KeyLimits
 from server.metrics import Metrics
 from tests.helpers.api_world import key_ring, make_world
 from tests.helpers.asgi import call
@@ -25,6 +26,7 @@ CLOSED = [
     ("POST", "/v1/responses"),
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/replay"),
     ("GET", "/v1/capabilities"),
     ("DELETE", "/v1/requests/abc"),
     *[("POST", f"/v1/{name}") for name in FAMILIES],
@@ -65,7 +67,7 @@ def test_every_route_is_in_the_list_above() -> None:
     paths = {getattr(route, "path", "?") for room in ROOMS for route in room.router(serving).routes}
     plain = {path.replace("{name:path}", "tiny").replace("{request_id}", "abc") for path in paths}
     closed = {re.sub(r"\{.*", "abc", path) for path in plain - {"/health", "/ready"}}
-    assert len(closed) == 16
+    assert len(closed) == 17
     assert closed <= {path for _, path in CLOSED}
 
 
@@ -156,3 +158,10 @@ async def test_prefixes_are_shared_within_an_owner_only() -> None:
     world = make_world(keys=KEYS, share_prefixes=True)
     await call(world.app, "POST", "/v1/completions", {"prompt": "a"}, x_api_key=KEYS[0])
     assert [(each.namespace, each.cache_salt) for each in world.service.submitted] == [("", "")]
+
+
+async def test_a_priority_reaches_the_line() -> None:
+    world = make_world(keys=[Key("a", b"one", KeyLimits(weight=3))])
+    for fields in ({}, {"priority": -7}):
+        await call(world.app, "POST", "/v1/completions", {"prompt": "a", **fields}, x_api_key="one")
+    assert [(each.owner, each.weight, each.priority) for each in world.service.submitted] == [("a", 3, 0), ("a", 3, -7)]

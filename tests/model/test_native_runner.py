@@ -12,11 +12,9 @@ from torch import Tensor
 
 from model.batch import MOST_BEST, Chunk, Wish
 from model.decoder import Decoder
-from model.native_runner import NativeRunner
 from model.scores import Scores
-from tests.helpers.native_models import CONFIGS, config_of, make_both
-from tests.helpers.native_teams import native_team
-from tests.helpers.paged import Paged, PlainKV
+from tests.helpers.native_models import CONFIGS, config_of, make_both, native_runner
+from tests.helpers.paged import Paged
 
 PROMPT = [(11 * i * i + 5 * i + 3) % 61 for i in range(75)]
 QUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
@@ -31,10 +29,8 @@ def native(
     max_len: int = 1024,
     **options: Any,
 ) -> Paged:
-    def make(decoder: Decoder, kv: PlainKV) -> NativeRunner:
-        return NativeRunner(decoder, kv, native_team(threads, isa), max_tokens=512, max_len=max_len, join=join)
-
-    return Paged(decoder, runner=make, **options)
+    runner = native_runner(threads=threads, isa=isa, join=join, max_len=max_len)
+    return Paged(decoder, runner=runner, **options)
 
 
 def error(actual: Tensor, expected: Tensor) -> float:

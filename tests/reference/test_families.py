@@ -8,7 +8,6 @@ import transformers
 from torch import Tensor
 
 from tests.helpers.original_sizes import SIZES
-from tests.helpers.paged import Paged
 
 pytestmark = pytest.mark.reference
 
@@ -79,12 +78,15 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-4) -> N
     assert error < tolerance, error
 
 
+@pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("case", CASES)
-def test_logits_equal_the_originals_however_the_prompt_is_cut(case: str, pair: Callable[..., Any]) -> None:
+def test_logits_equal_the_originals_however_the_prompt_is_cut(
+    case: str, backend: str, pair: Callable[..., Any]
+) -> None:
     both = pair(CASES[case])
     expected = both.expected(TOKENS)
     for pieces in PIECES.values():
-        assert_close(Paged(both.decoder).logits(TOKENS, pieces), expected)
+        assert_close(both.paged(backend).logits(TOKENS, pieces), expected)
 
 
 def test_the_cases_really_differ(pair: Callable[..., Any]) -> None:

@@ -35,11 +35,14 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
     assert error < 1e-4, error
 
 
+@pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize("family", CONFIGS)
-def test_sequences_mixed_in_every_step_equal_the_original_alone(family: str, pair: Callable[..., Any]) -> None:
+def test_sequences_mixed_in_every_step_equal_the_original_alone(
+    family: str, backend: str, pair: Callable[..., Any]
+) -> None:
     """Prompts join while others decode: every step holds single tokens, pieces and whole prompts."""
     both = pair(CONFIGS[family]())
-    paged = Paged(both.decoder, num_blocks=500, block_size=4)
+    paged = both.paged(backend, num_blocks=500, block_size=4)
     plans = {"a": [1] * 12, "b": [16, 1, 1, 1, 1], "c": [8, 8, 8], "d": [30, 5, 1], "e": [3, 1, 1, 20], "f": [1, 33]}
     texts = {name: text(seed, sum(plan)) for seed, (name, plan) in enumerate(plans.items())}
     joins = {"a": 0, "b": 0, "c": 2, "d": 3, "e": 1, "f": 5}
@@ -59,7 +62,8 @@ def test_sequences_mixed_in_every_step_equal_the_original_alone(family: str, pai
 
 
 @pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
-def test_dynamic_scaling_equals_the_original_fed_token_by_token(pair: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_dynamic_scaling_equals_the_original_fed_token_by_token(backend: str, pair: Callable[..., Any]) -> None:
     """The original turns old keys and new queries by different angles once a text outgrows the trained length.
 
     It does so consistently when it is fed one token at a time, which is what ours does however the text is cut.
@@ -71,7 +75,7 @@ def test_dynamic_scaling_equals_the_original_fed_token_by_token(pair: Callable[.
         for token in tokens:
             rows.append(both.original(torch.tensor([[token]]), past_key_values=cache, use_cache=True).logits[0])
     for pieces in ([40], [1] * 40, [13, 27]):
-        assert_close(Paged(both.decoder).logits(tokens, pieces), torch.cat(rows))
+        assert_close(both.paged(backend).logits(tokens, pieces), torch.cat(rows))
 
 
 @pytest.mark.parametrize("family", CONFIGS)

@@ -32,6 +32,7 @@ FROZEN = {
     "kvell_requests": "counter",
     "kvell_requests_running": "gauge",
     "kvell_requests_waiting": "gauge",
+    "kvell_tokens_waiting": "gauge",
     "kvell_step_seconds": "histogram",
     "kvell_step_tokens": "histogram",
     "kvell_time_to_first_token_seconds": "histogram",

@@ -18,7 +18,7 @@
 #define KVELL_API extern "C" __attribute__((visibility("default")))
 #endif
 
-constexpr int KVELL_ABI = 2;  // grows with every change that an old model/kernels/native.py couldn't use
+constexpr int KVELL_ABI = 3;  // grows with every change that an old model/kernels/native.py couldn't use
 constexpr int KVELL_PANEL = 8;
 constexpr int KVELL_BLOCK = 32;
 

@@ -17,6 +17,7 @@ from server.api.described.plain import (
     Rendered,
     Tokenized,
 )
+from server.api.described.replay import ReplayAnswer
 from server.api.described.responses import ResponseAnswer, ResponseEvent
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "OpenAIError",
     "Readiness",
     "Rendered",
+    "ReplayAnswer",
     "ResponseAnswer",
     "ResponseEvent",
     "Tokenized",
@@ -60,6 +62,7 @@ ANSWERS = (
     OpenAIError,
     Readiness,
     Rendered,
+    ReplayAnswer,
     ResponseAnswer,
     ResponseEvent,
     TokensCount,

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from server.api.described.insight import Kvell
 from server.api.types.wire import Wire
 
 
@@ -58,6 +59,7 @@ class MessageAnswer(Wire):
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
     stop_sequence: str | None
     usage: MessagesUsage
+    kvell: Kvell
 
 
 class MessageEvent(Wire):

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from server.api.described.insight import Kvell, Shown
 from server.api.types.wire import Wire
 
 Finish = Literal["stop", "length", "tool_calls"]
@@ -31,7 +32,7 @@ class CompletionLogprobs(Wire):
     text_offset: list[int]
 
 
-class CompletionChoice(Wire):
+class CompletionChoice(Shown):
     """One text."""
 
     index: int
@@ -49,6 +50,7 @@ class CompletionAnswer(Wire):
     model: str
     choices: list[CompletionChoice]
     usage: Usage
+    kvell: Kvell
 
 
 class CompletionChunk(Wire):
@@ -60,6 +62,7 @@ class CompletionChunk(Wire):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | None = None
+    kvell: Kvell | None = None
 
 
 class TopLogprob(Wire):
@@ -110,7 +113,7 @@ class ChatMessage(Wire):
     tool_calls: list[ToolCall] | None = None
 
 
-class ChatChoice(Wire):
+class ChatChoice(Shown):
     """One answer."""
 
     index: int
@@ -128,6 +131,7 @@ class ChatAnswer(Wire):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    kvell: Kvell
 
 
 class FunctionPart(Wire):
@@ -155,7 +159,7 @@ class ChatDelta(Wire):
     tool_calls: list[ToolCallPart] | None = None
 
 
-class ChatChunkChoice(Wire):
+class ChatChunkChoice(Shown):
     """What a chunk adds to one answer."""
 
     index: int
@@ -173,3 +177,4 @@ class ChatChunk(Wire):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None = None
+    kvell: Kvell | None = None

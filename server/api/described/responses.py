@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from server.api.described.insight import Kvell
 from server.api.described.openai import TokenLogprobs
 from server.api.types.wire import Wire
 
@@ -108,6 +109,7 @@ class ResponseAnswer(Wire):
     top_p: float
     truncation: Literal["disabled"]
     user: str | None
+    kvell: Kvell | None = None
 
 
 class ResponseEvent(Wire):

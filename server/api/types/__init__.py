@@ -7,6 +7,7 @@ from server.api.types.anthropic import CountTokensBody, MessagesBody
 from server.api.types.chat import ChatBody, Message
 from server.api.types.completions import CompletionBody, Prompt
 from server.api.types.generation import GenerationBody, StreamOptions
+from server.api.types.replay import Receipt, ReplayBody
 from server.api.types.responses import ResponsesBody
 from server.api.types.tokenize import DetokenizeBody, TokenizeBody
 from server.api.types.unserved import UNSERVED
@@ -22,6 +23,8 @@ __all__ = [
     "Message",
     "MessagesBody",
     "Prompt",
+    "Receipt",
+    "ReplayBody",
     "ResponsesBody",
     "StreamOptions",
     "TokenizeBody",

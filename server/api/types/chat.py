@@ -1,12 +1,13 @@
 """The body of POST /v1/chat/completions, and its messages."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 from pydantic import BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from server.api.types.generation import GenerationBody
+from server.api.types.tools import ToolCall, ToolChoiceField, Tools
 from server.api.types.wire import Count, TopLogprobs, Wire
 
 
@@ -41,9 +42,17 @@ class Message(Wire):
         str | None, BeforeValidator(_text_parts, json_schema_input_type=str | list[dict[str, str]] | None)
     ] = None
     tool_call_id: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    name: str | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise PydanticCustomError("tool_calls", "Messages of role {role} have no tool_calls", {"role": self.role})
+        if self.name is not None and self.role != "tool":
+            raise PydanticCustomError(
+                "unsupported_value", "The name of who speaks is not served by kvell; leave name out, or null"
+            )
         if self.content is None and self.role != "assistant":
             raise PydanticCustomError("content", "Messages of role {role} need content", {"role": self.role})
         return self
@@ -58,3 +67,10 @@ class ChatBody(GenerationBody):
     top_logprobs: TopLogprobs | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoiceField | None = None
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None

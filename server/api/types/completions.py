@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
+from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from server.api.types.generation import GenerationBody
-from server.api.types.wire import TopLogprobs
+from server.api.types.wire import MAX_CHOICES_PER_PROMPT, TopLogprobs
 
 Prompt = str | tuple[int, ...]
 
@@ -43,3 +44,4 @@ class CompletionBody(GenerationBody):
     ]
     echo: bool | None = None
     logprobs: TopLogprobs | None = None
+    best_of: Annotated[int, Ge(1), Le(MAX_CHOICES_PER_PROMPT)] | None = None

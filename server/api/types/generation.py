@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
 
+from server.api.types.insight import InsightFields
 from server.api.types.length import LengthFields
 from server.api.types.sampling import SamplingFields
 from server.api.types.structured import ResponseFormat, StructuredOutputs
@@ -17,7 +18,7 @@ class StreamOptions(Wire):
     include_obfuscation: Literal[False] | None = None
 
 
-class GenerationBody(SamplingFields, LengthFields):
+class GenerationBody(SamplingFields, LengthFields, InsightFields):
     """What chat and completions have in common."""
 
     model: str | None = None
@@ -25,6 +26,7 @@ class GenerationBody(SamplingFields, LengthFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     cache_salt: Annotated[str, Len(1, 256)] | None = None
+    priority: Annotated[int, Ge(-100), Le(100)] | None = None
     user: str | None = None
     metadata: Annotated[dict[str, str], Len(0, 16)] | None = None
     response_format: ResponseFormat | None = None

@@ -17,19 +17,16 @@ UNSERVED_BY_MESSAGES: dict[str, tuple[Any, ...]] = {
     "thinking": ({"type": "disabled"},),
 }
 UNSERVED: dict[type[Wire], dict[str, tuple[Any, ...]]] = {
-    CompletionBody: UNSERVED_EVERYWHERE | {"best_of": (1,), "suffix": ("",)},
+    CompletionBody: UNSERVED_EVERYWHERE | {"suffix": ("",)},
     ChatBody: UNSERVED_EVERYWHERE
     | {
         "audio": (),
         "function_call": ("none", "auto"),
         "functions": ([],),
         "modalities": (["text"],),
-        "parallel_tool_calls": (True, False),
         "prediction": (),
         "prompt_cache_retention": (),
         "reasoning_effort": ("none",),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "verbosity": ("medium",),
         "web_search_options": (),
     },
@@ -53,8 +50,6 @@ UNSERVED: dict[type[Wire], dict[str, tuple[Any, ...]]] = {
         "annotations": ([],),
         "audio": (),
         "function_call": (),
-        "name": (),
         "refusal": (),
-        "tool_calls": ([],),
     },
 }

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent
 from anthropic.types.shared import ErrorResponse
+from msgspec import structs
 from pydantic import TypeAdapter
 
 from server.api.types import UNSERVED, CountTokensBody, MessagesBody
 from server.engine.errors import Draining, EngineUnavailable
 from server.engine.request import Request
-from tests.helpers.api_world import Step, World, events_of, make_world, says
+from tests.helpers.api_world import READY, Play, Step, World, events_of, make_world, says
 from tests.helpers.asgi import Answered, Call, call
 from tests.helpers.tiny_text import ids_of, piece_id
 
@@ -108,9 +109,9 @@ async def test_a_stream_has_anthropic_s_events_in_order() -> None:
 @pytest.mark.parametrize("fields", [{}, {"max_tokens": 2}, {"stop_sequences": ["lo"]}])
 async def test_the_stream_is_the_answer(fields: dict[str, Any]) -> None:
     play = says("é🎉", piece_id("lo"), "x", cached=3)
-    whole = (await ask(make_world(play), **fields)).json()
-    found = await events(make_world(play), **fields)
-    joined = found[0]["message"] | found[-2]["delta"]
+    whole = (await ask(make_world(play), seed=1, **fields)).json()
+    found = await events(make_world(play), seed=1, **fields)
+    joined = found[0]["message"] | found[-2]["delta"] | {"kvell": found[-2]["kvell"]}
     text = "".join(event["delta"]["text"] for event in found if event["type"] == "content_block_delta")
     joined |= {"content": [{"type": "text", "text": text}], "usage": found[-2]["usage"], "id": whole["id"]}
     assert joined == whole
@@ -132,7 +133,8 @@ async def test_messages_become_a_chat() -> None:
             {"role": "user", "content": "e"},
         ],
     )
-    turns = (("system", "Be kind."), ("user", "ab"), ("assistant", "c"), ("tool", "Error: d"), ("user", "e"))
+    brought = "<tool_response>\nError: d\n</tool_response>"
+    turns = (("system", "Be kind."), ("user", "ab"), ("assistant", "c"), ("user", brought), ("user", "e"))
     parts = [part for role, text in turns for part in (258, f"{role}\n{text}", 259)]
     assert request.prompt == ids_of(256, *parts, 258, "assistant\n")
 
@@ -235,6 +237,71 @@ async def test_null_is_the_same_as_leaving_a_field_out() -> None:
     assert (asked.prompt, asked.max_tokens, asked.params) == (plain.prompt, plain.max_tokens, plain.params)
 
 
+TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {}}}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
+
+
+def roomy(play: Play) -> World:
+    """A model whose context holds what it is told of tools, byte by byte."""
+    world = make_world(play)
+    world.service.info = structs.replace(READY, max_model_len=5000, cache_tokens=5000)
+    return world
+
+
+@pytest.mark.parametrize("per_step", [1, 4, 1000])
+@pytest.mark.parametrize("said", ["See:\n" + CALL + "\n" + CALL, CALL, "None."])
+async def test_calls_are_blocks_and_the_stream_is_the_answer(said: str, per_step: int) -> None:
+    play = says(said, per_step=per_step)
+    fields: dict[str, Any] = {"tools": [TOOL], "seed": 3, "max_tokens": 500}
+    whole = await message(roomy(play), **fields)
+    found = await events(roomy(play), **fields)
+    text, calls = said.partition("<tool_call>")[0].strip(), said.count(CALL)
+    assert [block.type for block in whole.content] == ["text"] * bool(text) + ["tool_use"] * calls
+    assert whole.stop_reason == ("tool_use" if calls else "end_turn") == found[-2]["delta"]["stop_reason"]
+    blocks: list[dict[str, Any]] = []
+    for event in found:
+        if event["type"] == "content_block_start":
+            assert event["index"] == len(blocks)
+            blocks.append(event["content_block"] | {"json": ""})
+        elif event["type"] == "content_block_delta":
+            assert event["index"] == len(blocks) - 1
+            blocks[-1]["text"] = blocks[-1].get("text", "") + event["delta"].get("text", "")
+            blocks[-1]["json"] += event["delta"].get("partial_json", "")
+    for block, entry in zip(blocks, whole.content, strict=True):
+        if entry.type == "tool_use":
+            assert (block["id"], block["name"], json.loads(block["json"])) == (entry.id, entry.name, entry.input)
+            assert entry.input == {"city": "Ulm"}
+        else:
+            assert block["text"] == text
+
+
+async def test_a_call_that_the_limit_cuts_says_so() -> None:
+    said = await message(roomy(says("Yes. " + CALL)), tools=[TOOL], max_tokens=60)
+    assert said.stop_reason == "max_tokens"
+    assert said.content[1].input == {"_unfinished": '{"city": "'}  # type: ignore[union-attr]
+
+
+async def test_the_kvell_object_tells_how_it_came_about() -> None:
+    assert (await ask(seed=5)).json()["kvell"]["seed"] == 5
+    assert (await events(seed=5))[-2]["kvell"]["ended_by"] == "stop_token"
+
+
+async def test_faults_of_schemas_are_told_by_this_api_s_names() -> None:
+    bad: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "no such"}}}
+    answered = await ask(roomy(says("x")), tools=[TOOL | {"input_schema": bad}], tool_choice={"type": "any"})
+    assert refusal(answered)[2].startswith("tools[0].input_schema.properties.a: ")
+    answered = await ask(output_config={"format": {"type": "json_schema", "schema": bad}})
+    assert refusal(answered)[2].startswith("output_config.format.schema")
+
+
+async def test_counting_counts_tools_too() -> None:
+    asked: dict[str, Any] = {"messages": NEEDED["messages"], "tools": [TOOL]}
+    counted = (await call(make_world().app, "POST", COUNT, asked)).json()["input_tokens"]
+    world = roomy(says("x"))
+    await message(world, tools=[TOOL])
+    assert counted == len(world.service.submitted[0].prompt) > 100
+
+
 async def test_all_failures_on_these_paths_have_anthropic_s_shape() -> None:
     world = make_world(keys=("sesame",))
     assert refusal(await call(world.app, "POST", PATH, NEEDED))[:2] == (401, "authentication_error")
@@ -250,7 +317,7 @@ async def test_all_failures_on_these_paths_have_anthropic_s_shape() -> None:
 
 async def test_a_bug_is_an_api_error(monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world()
-    monkeypatch.setattr(world.service, "submit", lambda requests: 1 / 0)
+    monkeypatch.setattr(world.service, "submit", lambda requests, visitor: 1 / 0)
     under_way = Call(world.app, "POST", PATH, [json.dumps(NEEDED).encode()])
     with pytest.raises(ZeroDivisionError):
         await under_way.task

@@ -6,6 +6,7 @@ import pytest
 
 from server.api.body import MAX_BODY_BYTES, parse_object
 from server.api.errors import NotJSON
+from server.engine.errors import TooBusy
 from tests.helpers.api_world import make_world
 from tests.helpers.asgi import Call, call
 
@@ -124,3 +125,18 @@ async def test_only_json_may_be_declared(content_type: str, status: int) -> None
 async def test_without_a_declared_type_the_body_is_taken_as_json() -> None:
     answered = await Call(make_world().app, "POST", "/v1/completions", [b'{"prompt": "a"}'], {}).done()
     assert answered.status == 200
+
+
+async def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.api.body.BODY_SECONDS", 0.01)
+    answered = await Call(make_world().app, "POST", "/v1/completions", [b"{"], endless=True).done()
+    assert answered.status == 408
+    assert answered.error["code"] == "request_timeout"
+    assert answered.headers["connection"] == "close"
+
+
+async def test_who_is_refused_anyway_is_not_read() -> None:
+    world = make_world()
+    world.service.refuse = TooBusy("full", retry_after=3)
+    answered = await Call(world.app, "POST", "/v1/completions", [b"{"], endless=True).done()
+    assert (answered.status, answered.headers["retry-after"]) == (503, "3")

@@ -25,6 +25,7 @@ async def test_the_answer_has_openai_s_shape() -> None:
     body = answered.json()
     assert body.pop("id").startswith("chatcmpl-")
     assert isinstance(body.pop("created"), int)
+    assert body.pop("kvell")["ended_by"] == "stop_token"
     prompt_tokens = len(ids_of(256, TURN, "user\nhi", END, TURN, "assistant\n"))
     assert body == {
         "object": "chat.completion",
@@ -80,9 +81,10 @@ async def test_what_the_template_refuses_is_a_400_with_its_reason() -> None:
     assert answered.error["param"] == "messages"
 
 
-async def test_a_tool_s_turn_with_its_id_is_rendered_like_any_other() -> None:
+async def test_what_a_tool_brought_is_put_to_a_template_without_tools_as_the_user_s_words() -> None:
     turn = {"role": "tool", "content": "4", "tool_call_id": "call_1"}
-    assert await prompt_of(USER, turn) == ids_of(256, TURN, "user\nhi", END, TURN, "tool\n4", END, TURN, "assistant\n")
+    said = ids_of(TURN, "user\n<tool_response>\n4\n</tool_response>", END)
+    assert await prompt_of(USER, turn) == ids_of(256, TURN, "user\nhi", END, *said, TURN, "assistant\n")
 
 
 async def test_a_model_without_a_template_says_so() -> None:

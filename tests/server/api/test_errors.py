@@ -41,7 +41,7 @@ async def test_a_bug_is_a_500_without_its_details(
     world = make_world()
     caplog.set_level(logging.INFO)
 
-    def broken(requests: object) -> None:
+    def broken(requests: object, visitor: object) -> None:
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr(world.service, "submit", broken)

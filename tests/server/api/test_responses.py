@@ -1,24 +1,26 @@
 """/v1/responses: OpenAI's own types read every answer and event; nothing is stored, and what asks for it is refused."""
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from server.api.types import UNSERVED, ResponsesBody
 from server.engine.errors import EngineUnavailable
 from server.engine.request import Request
-from tests.helpers.api_world import Step, World, events_of, make_world, says
+from tests.helpers.api_world import READY, Play, Step, World, events_of, make_world, says
 from tests.helpers.asgi import Answered, Call, call
 from tests.helpers.tiny_text import ids_of, piece_id
 
 PATH = "/v1/responses"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
-VARYING = ("id", "created_at", "completed_at")
+VARYING = ("id", "created_at", "completed_at", "kvell")
 
 
 async def respond(world: World | None = None, **fields: Any) -> Answered:
@@ -251,6 +253,70 @@ async def test_a_failure_in_the_middle_ends_with_the_error_and_a_failed_response
     assert last["response"]["error"] == {"code": "server_error", "message": "killed"}
     assert last["response"]["output"][0]["content"][0]["text"] == "a"
     assert last["response"]["usage"] is None
+
+
+TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
+
+
+def roomy(play: Play) -> World:
+    """A model whose context holds what it is told of tools, byte by byte."""
+    world = make_world(play)
+    world.service.info = structs.replace(READY, max_model_len=5000, cache_tokens=5000)
+    return world
+
+
+@pytest.mark.parametrize("per_step", [1, 4, 1000])
+@pytest.mark.parametrize("said", ["See:\n" + CALL + "\n" + CALL, CALL, "None."])
+async def test_calls_are_items_and_the_stream_is_the_answer(said: str, per_step: int) -> None:
+    play = says(said, per_step=per_step)
+    whole = await response(roomy(play), tools=[TOOL], seed=3)
+    found = await events(roomy(play), tools=[TOOL], seed=3)
+    text, calls = said.partition("<tool_call>")[0].strip(), said.count(CALL)
+    assert [item.type for item in whole.output] == ["message"] * bool(text) + ["function_call"] * calls
+    assert whole.output_text == text
+    for item in whole.output:
+        if item.type == "function_call":
+            assert (item.name, item.arguments, item.status) == ("weather", '{"city": "Ulm"}', "completed")
+    streamed = Response.model_validate(found[-1]["response"], strict=True)
+    assert [item.to_dict() | {"id": None} for item in streamed.output] == [
+        item.to_dict() | {"id": None} for item in whole.output
+    ]
+    done = [event["item"] for event in found if event["type"] == "response.output_item.done"]
+    assert done == found[-1]["response"]["output"]
+    arguments = [event["delta"] for event in found if event["type"] == "response.function_call_arguments.delta"]
+    assert "".join(arguments) == '{"city": "Ulm"}' * calls
+    open_items = 0
+    for event in found:
+        open_items += {"response.output_item.added": 1, "response.output_item.done": -1}.get(event["type"], 0)
+        assert open_items in (0, 1)
+
+
+async def test_a_call_that_the_limit_cuts_is_incomplete() -> None:
+    said = await response(roomy(says("Yes. " + CALL)), tools=[TOOL], max_output_tokens=60)
+    assert (said.status, [item.status for item in said.output]) == ("incomplete", ["completed", "incomplete"])  # type: ignore[union-attr]
+
+
+async def test_the_kvell_object_tells_how_it_came_about() -> None:
+    whole = (await respond(seed=5)).json()["kvell"]
+    assert (whole["seed"], whole["ended_by"]) == (5, "stop_token")
+    found = await events(seed=5)
+    assert found[-1]["response"]["kvell"]["ended_by"] == "stop_token"
+    assert "kvell" not in found[0]["response"]
+
+
+async def test_a_format_reaches_the_engine_and_its_faults_are_told_by_this_api_s_names() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    wanted = {"type": "json_schema", "name": "x", "schema": schema}
+    constraint = (await sent(text={"format": wanted})).constraint
+    assert constraint is not None
+    assert (constraint.kind, json.loads(constraint.source)) == ("json_schema", schema)
+    answered = await respond(text={"format": wanted | {"schema": {"type": "no such"}}})
+    assert answered.error["param"] == "text.format.schema"
+    assert answered.error["message"].startswith("text.format.schema: ")
+    bad = TOOL | {"parameters": {"type": "object", "properties": {"a": {"type": "no such"}}}}
+    answered = await respond(roomy(says("x")), tools=[bad], tool_choice="required")
+    assert answered.error["param"] == "tools[0].parameters.properties.a"
 
 
 async def test_a_cancelled_stream_says_so() -> None:

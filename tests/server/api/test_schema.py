@@ -90,7 +90,7 @@ def check(answered: Answered, path: str, method: str = "post") -> None:
     elif kind == "text/event-stream":
         events = answered.named_events() if b"event: " in answered.body else answered.chunks()
         for event in events:
-            fits(event, schema["contentSchema"])
+            fits(event, schema["properties"]["data"]["anyOf"][1]["contentSchema"])
 
 
 def fits(body: Any, schema: Any) -> None:
@@ -123,6 +123,8 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "stop": "lo"}),
     ("/v1/completions", {"prompt": "a", "echo": True, "max_tokens": 3}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 2}),
+    ("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1, "kvell_receipt": True, "return_token_ids": True}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 2, "n": 2}),
     ("/v1/responses", {"input": "a", "top_logprobs": 2, "max_output_tokens": 3, "metadata": {"a": "b"}}),
     ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}),
 ]
@@ -188,3 +190,11 @@ def test_no_type_is_described_for_nothing() -> None:
     text = str(described()["paths"]) + str(described()["components"])
     for name in set(described()["components"]["schemas"]) - {"ToolMode"}:  # which is written as a plain string
         assert f"{COMPONENTS}{name}'" in text, name
+
+
+@pytest.mark.parametrize(("path", "fields"), WAYS[:2])
+async def test_a_replay_is_answered_as_described(path: str, fields: dict[str, Any]) -> None:
+    world = make_world(says("Hello"))
+    receipt = (await call(world.app, "POST", path, fields | {"kvell_receipt": True})).json()["kvell"]["receipt"]
+    check(await call(world.app, "POST", "/v1/replay", {"receipt": receipt}), "/v1/replay")
+    check(await call(world.app, "POST", "/v1/replay", {"receipt": receipt | {"kernels": "x"}}), "/v1/replay")

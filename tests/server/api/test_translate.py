@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from server.api.fields import parse
-from server.api.translate import chat_of_messages, chat_of_response, renamed
+from server.api.translate import chat_of_messages, chat_of_response, reworded
 from server.api.types import MessagesBody, ResponsesBody
+from server.engine.errors import InvalidValue
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 FUNCTION = {"name": "weather", "description": "Ask it.", "parameters": PARAMETERS}
@@ -117,9 +118,18 @@ def test_formats() -> None:
     assert (said["type"], said["json_schema"]["schema"]) == ("json_schema", PARAMETERS)
 
 
-def test_a_path_is_told_in_the_words_of_the_other_api() -> None:
-    names = (("messages", "input"), ("response_format.json_schema", "text.format"))
-    assert renamed("messages[2].content", names) == "input[2].content"
-    assert renamed("response_format.json_schema.schema.items", names) == "text.format.schema.items"
-    assert renamed("temperature", names) == "temperature"
-    assert renamed(None, names) is None
+@pytest.mark.parametrize(
+    ("param", "said", "becomes"),
+    [
+        ("messages[2].content", "messages[2].content: no", ("input[2].content", "input[2].content: no")),
+        ("tools[1].function.name", "too long", ("tools[1].name", "too long")),
+        ("temperature", "temperature: messages", ("temperature", "temperature: messages")),
+        (None, "messages", (None, "messages")),
+    ],
+)
+def test_an_error_is_told_in_the_words_of_the_other_api(
+    param: str | None, said: str, becomes: tuple[str | None, str]
+) -> None:
+    with pytest.raises(InvalidValue) as found, reworded((("messages", "input"), (".function.", "."))):
+        raise InvalidValue(said, param=param)
+    assert (found.value.param, found.value.message) == becomes

@@ -10,6 +10,7 @@ import torch
 from model.kernels import native
 from model.kernels.native import NativeUnavailable
 from model.native_runner import NativeRunner
+from model.native_workspace import NativeWorkspace
 from model.runner import ModelRunner
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig
@@ -63,7 +64,7 @@ def test_where_there_is_no_library_native_does_not_start(monkeypatch: pytest.Mon
         choose_backend(EngineConfig("m", backend="native"), CPU, 1)
 
 
-def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_give_wrong_bits_are_not_used(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     if native_team(1).isa == "plain":
         pytest.skip("nothing to fall back from")
     monkeypatch.setattr(native.Team, "differing", "norm")
@@ -71,6 +72,8 @@ def test_kernels_that_give_wrong_bits_are_not_used(monkeypatch: pytest.MonkeyPat
     assert backend.kernels == "plain"
     assert backend.note.startswith("kernels that differ from plain C on this machine: ")
     assert backend.note.endswith(" (norm); using plain")
+    _, ready = load(config)
+    assert (ready.kernels, ready.note) == ("plain", backend.note)  # kvell_backend_info shows both
 
 
 UNFIT: dict[str, tuple[dict[str, Any], torch.device]] = {
@@ -106,6 +109,7 @@ def load(config: EngineConfig) -> Any:
 def test_ready_says_what_computes(config: EngineConfig) -> None:
     engine, ready = load(config)
     assert isinstance(engine._runner, NativeRunner)
+    assert isinstance(engine._sampler._workspace(10, torch.device("cpu")), NativeWorkspace)  # type: ignore[attr-defined]
     assert (ready.backend, ready.kernels, ready.bit_exact, ready.note) == ("native", native_team(1).isa, True, "")
     assert (ready.dtype, ready.kv_cache_dtype, ready.device, ready.threads) == ("float32", "bfloat16", "cpu", 1)
     engine, ready = load(replace(config, backend="torch"))

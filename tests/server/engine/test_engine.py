@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from model.batch import Chunk
@@ -80,6 +81,77 @@ def test_logprobs_come_with_each_token_only_when_asked_for() -> None:
     assert [len(each.top_ids) for each in answers["chosen"].logprobs] == [0] * 5
     assert [len(each.top_ids) for each in answers["two"].logprobs] == [2] * 5
     assert [each.top_ids[0] for each in answers["two"].logprobs] == answers["two"].tokens, "greedy takes the best"
+
+
+# -- the prompt's own log-probabilities
+
+
+def scored_request(name: str, prompt: Sequence[int], best: int, *, max_tokens: int = 3) -> Request:
+    return structs.replace(make_request(name, prompt, max_tokens=max_tokens, logprobs=1), prompt_logprobs=best)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 63, 64, 65, 66, 150])
+@pytest.mark.parametrize("max_tokens", [0, 3])
+@pytest.mark.parametrize("size", [7, 512])
+def test_every_token_of_the_prompt_but_the_first_is_scored(length: int, max_tokens: int, size: int) -> None:
+    request = scored_request("a", random_prompt(length, length), 2, max_tokens=max_tokens)
+    world = make_world(Setting(max_num_batched_tokens=size))
+    answer = world.run([request])["a"]
+    assert len(answer.prompt_logprobs) == length - 1
+    assert answer.said == solo(request, (None,)).said
+
+
+def test_a_step_never_holds_more_rows_of_logits_than_it_may_score_and_choose() -> None:
+    most = list[int]()
+    world = make_world(Setting(max_num_batched_tokens=512))
+    world.runner.on_step = lambda chunks: most.append(sum(chunk.num_logits for chunk in chunks))
+    requests = [scored_request(f"{i}", random_prompt(i, 150), 1) for i in range(3)]
+    world.run([*requests, *(make_request(f"plain{i}", random_prompt(9 + i, 40)) for i in range(4))])
+    assert max(most) <= 64 + 7
+    assert max(most) >= 64
+
+
+def test_a_warm_cache_takes_no_scores_away_and_is_not_counted() -> None:
+    prompt = random_prompt(3, 40)
+    world = make_world()
+    cold = world.run([scored_request("cold", prompt, 2)])["cold"]
+    warm = world.run([scored_request("warm", prompt, 2), make_request("plain", prompt, max_tokens=3)])
+    assert warm["warm"].said == cold.said
+    assert warm["warm"].cached_tokens == 0
+    assert warm["plain"].cached_tokens == 36
+
+
+def test_neighbours_share_what_a_scored_prompt_computes() -> None:
+    prompt = random_prompt(4, 41)
+    world = make_world()
+    answers = world.run([scored_request("scored", prompt, 1), make_request("plain", prompt)])
+    assert answers["plain"].cached_tokens == 40
+    assert sum(stats.prompt_tokens for stats in world.history) == 41 + 1
+
+
+def test_a_scored_prompt_that_is_thrown_out_scores_nothing_twice() -> None:
+    """It resumes from the cache as far as it was scored, and no further."""
+    requests = [make_request("old", random_prompt(1, 8), max_tokens=40), scored_request("new", random_prompt(2, 30), 1)]
+    world = make_world(Setting(num_blocks=(12,), max_num_batched_tokens=6))
+    answers = world.run([requests[0]]) and world.run([structs.replace(requests[0], id="again"), requests[1]])
+    assert answers["new"].said == solo(requests[1], (None,)).said
+
+
+def test_broken_logits_of_a_scored_prompt_end_it_alone() -> None:
+    bad = [BAD_LOGITS, 1, 2, 0, 1, 2]
+    world = make_world(Setting(max_num_batched_tokens=3))
+    good = make_request("good")
+    answers = world.run([scored_request("bad", bad, 1), good])
+    assert (answers["bad"].finish, answers["bad"].prompt_logprobs) == ("error", [])
+    assert "not finite" in (answers["bad"].error or "")
+    assert answers["good"].said == solo(good, (None,)).said
+
+
+def test_times_add_up_to_the_request_s_life() -> None:
+    world = make_world(Setting(max_num_seqs=1, max_num_batched_tokens=4), cost=lambda chunks: 1.0)
+    answers = world.run([make_request("a", random_prompt(1, 8), max_tokens=5), make_request("b", [1], max_tokens=3)])
+    times = {name: (each.queue_seconds, each.prompt_seconds, each.decode_seconds) for name, each in answers.items()}
+    assert times == {"a": (0.0, 2.0, 4.0), "b": (6.0, 1.0, 2.0)}
 
 
 def test_one_event_per_request_and_step() -> None:

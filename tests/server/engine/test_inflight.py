@@ -1,11 +1,12 @@
-"""Which sequences are in flight, and how long a refused client is told to wait."""
+"""Which sequences are in flight, and what becomes of their events."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from model.sampling_params import SamplingParams
-from server.engine.errors import Draining, InvalidValue, TooBusy
+from server.engine.admission import Admission
+from server.engine.errors import Draining
 from server.engine.inflight import InFlight
 from server.engine.request import Request, TokenEvent
 from server.engine.submission import Submission
@@ -14,18 +15,12 @@ from server.engine.submission import Submission
 class World:
     """An InFlight with a clock to turn, and a record of what it said."""
 
-    def __init__(self, *, running: int = 2, waiting: int = 8) -> None:
-        self.now = 1000.0
+    def __init__(self) -> None:
         self.cancelled: list[str] = []
         self.discarded = 0
         self.names = iter(range(10_000))
-        self.in_flight = InFlight(
-            running_limit=running,
-            waiting_limit=waiting,
-            on_cancel=self._cancel,
-            on_discard=self._discard,
-            clock=lambda: self.now,
-        )
+        admission = Admission(running_limit=2, waiting_requests=8, waiting_tokens=None, clock=lambda: 1000.0)
+        self.in_flight = InFlight(admission, on_cancel=self._cancel, on_discard=self._discard)
 
     def _cancel(self, request_ids: Sequence[str]) -> None:
         self.cancelled += request_ids
@@ -39,11 +34,6 @@ class World:
 
     def finish(self, name: str) -> None:
         self.in_flight.take(TokenEvent(name, (1,), finish="stop"))
-
-    def retry_after(self) -> int | None:
-        with pytest.raises(TooBusy) as error:
-            self.in_flight.check_room(10)
-        return error.value.retry_after
 
 
 def test_a_sequence_is_in_flight_until_it_finishes() -> None:
@@ -84,73 +74,9 @@ def test_failing_names_what_was_going_on() -> None:
     assert world.in_flight.idle.is_set()
 
 
-def test_the_limit_is_running_plus_waiting() -> None:
-    world = World(running=2, waiting=3)
-    world.in_flight.check_room(5)
-    world.add(4)
-    world.in_flight.check_room(1)
-    with pytest.raises(TooBusy, match="4 sequences run or wait; 2 more would pass the limit of 5"):
-        world.in_flight.check_room(2)
-    with pytest.raises(InvalidValue, match="6 answers asked for at once; this server holds at most 5"):
-        world.in_flight.check_room(6)
-
-
 def test_ids_are_unique() -> None:
     world = World()
     world.add(1)
     world.names = iter([0])
     with pytest.raises(AssertionError, match="unique"):
         world.add(1)
-
-
-# Retry-After
-
-
-def test_the_wait_is_the_line_divided_by_the_rate() -> None:
-    world = World(running=2, waiting=8)
-    _, names = world.add(10)
-    for name in names[:4]:  # one every 2 s
-        world.now += 2.0
-        world.finish(name)
-    world.add(4)
-    assert world.retry_after() == 16  # 8 wait, one ends every 2 s
-
-
-def test_only_the_last_half_minute_counts() -> None:
-    world = World(running=2, waiting=8)
-    _, names = world.add(10)
-    for name in names[:5]:  # quick at first
-        world.now += 0.01
-        world.finish(name)
-    world.now += 60.0
-    for name in names[5:8]:
-        world.now += 10.0
-        world.finish(name)
-    world.add(8)
-    assert world.retry_after() == 80  # 8 wait, 3 ended in 30 s
-
-
-def test_idle_time_is_no_evidence_of_slowness() -> None:
-    world = World(running=2, waiting=8)
-    world.now += 20.0
-    _, names = world.add(10)
-    world.now += 1.0
-    world.finish(names[0])
-    world.finish(names[1])
-    world.add(2)
-    assert world.retry_after() == 4  # 8 wait, 2 ended within the busy second
-
-
-@pytest.mark.parametrize(("seconds", "wait"), [(0.0, 1), (5.0, 40), (10_000.0, 240)])
-def test_where_nothing_ended_yet_it_is_assumed_to_soon(seconds: float, wait: int) -> None:
-    world = World(running=2, waiting=8)
-    world.add(10)
-    world.now += seconds
-    assert world.retry_after() == wait
-
-
-def test_the_wait_has_a_limit() -> None:
-    world = World(running=1, waiting=1000)
-    world.add(1001)
-    world.now += 30.0
-    assert world.retry_after() == 600

@@ -51,7 +51,7 @@ async def test_a_ready_engine_says_what_it_is(make_service, metrics) -> None:
     assert (service.state, service.ready, service.reason) == ("ready", True, "ready")
     assert figure(metrics, "engine_up") == 1
     labels = {"backend": "fake", "device": "cpu", "dtype": "float32", "kv_cache_dtype": "float32"}
-    labels |= {"kernels": "", "note": ""}
+    labels |= {"kernels": "", "note": "", "quantization": info.quantization}
     assert figure(metrics, "backend_info", **labels) == 1
 
 
@@ -292,7 +292,7 @@ async def test_answering_pings_is_no_progress_while_work_waits(make_service, mak
 async def test_an_idle_engine_stays_ready_by_answering_pings(make_service) -> None:
     service = make_service(engine_timeout_s=1.0)
     pid = await started(service)
-    await eventually(lambda: service._last_pong >= 25)  # one per twentieth of the timeout at most
+    await eventually(lambda: service._vigil._last_pong >= 25)  # one per twentieth of the timeout at most
     assert service.ready
     assert service.engine_pid == pid
 

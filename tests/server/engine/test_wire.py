@@ -24,6 +24,7 @@ from server.engine.wire import (
     Start,
     Step,
     Submit,
+    Watch,
     WireError,
     body_length,
     frame,
@@ -63,6 +64,7 @@ TO_ENGINE = [
     Submit((Request("r-1", (1, 2, 3), 16, PARAMS, namespace="n", cache_salt="ß\n☃"), Request("r-2", (), 1, PARAMS))),
     Submit(()),
     Cancel(("r-1", "r-2")),
+    Watch(500),
     Ping(2**40),
 ]
 TO_API = [

@@ -1,0 +1,98 @@
+"""Calls as Mistral writes them: behind a mark, an array of objects, or in its later models a name and its arguments.
+
+[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Ulm"}}]
+[TOOL_CALLS]weather[ARGS]{"city": "Ulm"}[TOOL_CALLS]...
+"""
+
+import json
+from collections.abc import Callable
+
+from server.api.tools.calls import Parsed
+from server.api.tools.collector import Collector, held_back
+from server.api.tools.reader import SPACE
+
+MARK, ARGS = "[TOOL_CALLS]", "[ARGS]"
+
+
+class MistralParser:
+    """Text before the mark is content."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._collector = Collector(new_id)
+        self._buffer = ""
+        self._named = False  # the form with [ARGS]
+        self._step: Callable[[Parsed], bool] = self._text
+
+    def push(self, text: str) -> Parsed:
+        """More text of the answer."""
+        self._buffer += text
+        parsed = Parsed()
+        while self._buffer and self._step(parsed):
+            pass
+        return parsed
+
+    def flush(self) -> Parsed:
+        """The answer has ended."""
+        parsed = Parsed()
+        if self._step == self._text and not (self._collector.count and self._buffer.isspace()):
+            parsed.text = self._buffer
+        self._buffer = ""
+        return parsed
+
+    def _text(self, parsed: Parsed) -> bool:
+        before, mark, after = self._buffer.partition(MARK)
+        if mark:
+            parsed.text += before.rstrip()
+            self._buffer, self._step = after, self._behind_mark
+            return True
+        free = len(self._buffer) - held_back(self._buffer, (MARK,))
+        parsed.text += self._buffer[:free]
+        self._buffer = self._buffer[free:]
+        return False
+
+    def _behind_mark(self, parsed: Parsed) -> bool:
+        self._buffer = self._buffer.lstrip(SPACE)
+        if not self._buffer:
+            return False
+        self._named = self._buffer[0] not in "[{"
+        self._step = self._name if self._named else self._inside
+        return True
+
+    def _name(self, parsed: Parsed) -> bool:
+        """A function's name, up to its arguments; from there on it is read as the object it stands for."""
+        end = self._buffer.find("{")
+        if end < 0:
+            return False
+        name = self._buffer[:end].split("[")[0].strip()
+        self._collector.begin()
+        self._collector.feed(f'{{"name": {json.dumps(name)}, "arguments": ', parsed)
+        self._buffer, self._step = self._buffer[end:], self._arguments
+        return True
+
+    def _arguments(self, parsed: Parsed) -> bool:
+        """Up to the brace that closes them; the object's own closing brace nobody wrote."""
+        reader = self._collector.reader
+        assert reader is not None, "arguments without a call"
+        for position, character in enumerate(self._buffer):
+            if reader.between_values:
+                self._buffer, self._step = self._buffer[position:], self._text
+                self._collector.feed("}", parsed)
+                return True
+            self._collector.feed(character, parsed)
+        self._buffer = ""
+        return False
+
+    def _inside(self, parsed: Parsed) -> bool:
+        self._buffer = self._buffer.lstrip(SPACE + "[,")
+        if self._buffer.startswith("]"):
+            self._buffer, self._step = self._buffer[1:], self._text
+        elif self._buffer:
+            self._collector.begin()
+            self._step = self._call
+        return bool(self._buffer)
+
+    def _call(self, parsed: Parsed) -> bool:
+        self._buffer = self._collector.feed(self._buffer, parsed)
+        if self._collector.reader is None:
+            self._step = self._inside
+        return bool(self._buffer)

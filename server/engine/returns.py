@@ -1,0 +1,58 @@
+"""When those who were refused are to come back: one place after another, as fast as places become free.
+
+A virtual queue. Each refusal is handed the next place in it, so that those who come back when told find room instead of
+each other; a place that is due is kept for its owner for a moment, and then given up. Knows no requests.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from math import ceil
+
+LONGEST_WAIT_SECONDS = 600
+GRACE_SECONDS = 2.0  # how long a place that is due is kept
+EARLY_SECONDS = 0.05  # clocks and timers of clients
+
+
+class Returns:
+    """The places that were handed out and are not yet taken or given up. A mark says to whom."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = 0.0  # when the last place handed out becomes free
+        self._promised: deque[tuple[float, str]] = deque()  # due, mark; roughly by due
+        self._due: Counter[str] = Counter()  # due now, by mark
+
+    def hand_out(self, mark: str, places_per_second: float) -> int:
+        """The next place: whole seconds from now, rounded up, at least 1."""
+        now = self._clock()
+        self._last = max(self._last, now) + 1 / places_per_second
+        seconds = min(LONGEST_WAIT_SECONDS, max(1, ceil(self._last - now)))
+        self._promised.append((now + seconds, mark))
+        return seconds
+
+    def kept_from(self, mark: str) -> int:
+        """How many places are kept for others now; none from one who has a place."""
+        self._settle()
+        return 0 if self._due[mark] else self._due.total()
+
+    def take(self, mark: str) -> None:
+        """This one was let in. If a place was kept, it is taken."""
+        self._settle()
+        for place, (due, whose) in enumerate(self._promised):
+            if due > self._clock() + EARLY_SECONDS:
+                break
+            if whose == mark:
+                del self._promised[place]
+                self._due[mark] -= 1
+                return
+
+    def _settle(self) -> None:
+        """Forget what nobody came for, and count what is due."""
+        now = self._clock()
+        while self._promised and self._promised[0][0] < now - GRACE_SECONDS:
+            self._promised.popleft()
+        self._due = Counter()
+        for due, mark in self._promised:
+            if due > now + EARLY_SECONDS:
+                break
+            self._due[mark] += 1
