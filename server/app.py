@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -196,6 +197,7 @@ class Running:
             model = await asyncio.to_thread(
                 open_model, Path(self._config.engine.model_path), self._model_id, self._generation
             )
+            model = replace(model, trusts_templates=self._config.trust_request_chat_template)
             if self._draining is None:
                 await self._serve(self._make_app(service, model), starting, lambda info: on_ready(info, model))
         finally:

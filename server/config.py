@@ -55,6 +55,7 @@ class ServerConfig:
     api_key_file: Path | None = None
     open_metrics: bool = False  # /metrics needs no key
     share_prefixes: bool = False  # between keys
+    trust_request_chat_template: bool = False
     cors_origins: tuple[str, ...] = ()
     tls_certfile: Path | None = None
     tls_keyfile: Path | None = None

@@ -226,6 +226,14 @@ SETTINGS: tuple[Setting, ...] = (
     _server("open-metrics", "open_metrics", _switch, "on, off", "off", "/metrics needs no key"),
     _server("share-prefixes", "share_prefixes", _switch, "on, off", "off", "prefix cache shared between keys"),
     _server(
+        "trust-request-chat-template",
+        "trust_request_chat_template",
+        _switch,
+        "on, off",
+        "off",
+        "a chat request may bring its own template",
+    ),
+    _server(
         "cors-origins",
         "cors_origins",
         _origins,

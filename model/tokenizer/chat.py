@@ -12,10 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError, UndefinedError
+from jinja2.meta import find_undeclared_variables
 
 from model.tokenizer.marks import Marker
 from model.tokenizer.sandbox import Raised, Sandbox, TooMuch
 from model.tokenizer.special import without
+
+FIXED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception"})
 
 
 class ChatTemplateError(Exception):
@@ -46,6 +49,7 @@ class ChatTemplate:
         A template that does not parse is not an error yet: completions are still served. See `problem`.
         """
         self._named_tokens = dict(named_tokens)
+        self._special_tokens = special_tokens
         self._marker = Marker(special_tokens)
         self._now = now
         self._sandbox = Sandbox()
@@ -54,12 +58,18 @@ class ChatTemplate:
         self.text = source if isinstance(source, str) else "\n".join(source.values())  # of all templates
         self._source = json.dumps(source, ensure_ascii=False)
         self._templates: dict[str, Template] = {}
+        self.variables: set[str] = set()  # that it reads, beside those that it always gets
         for name, text in {"default": source}.items() if isinstance(source, str) else source.items():
             self._compile(name, text)
+
+    def replaced(self, source: str) -> "ChatTemplate":
+        """Another template for the same model."""
+        return ChatTemplate(source, special_tokens=self._special_tokens, named_tokens=self._named_tokens, now=self._now)
 
     def _compile(self, name: str, text: str) -> None:
         try:
             self._templates[name] = self._sandbox.from_string(text)
+            self.variables |= find_undeclared_variables(self._sandbox.parse(text)) - FIXED - self._named_tokens.keys()
         except TemplateSyntaxError as error:
             self.problem = f"the model's chat template does not parse: {error.message} (line {error.lineno})"
         except RecursionError:
@@ -72,9 +82,12 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> Rendered:
         """Raises ChatTemplateError. A message's content may be a list of text parts, which are one text.
+
+        continue_final_message: what comes after the last message's content is left out.
 
         Special-token text in anything that comes from the request is marked as text. That must not change what the
         template decides, so the marked rendering is compared with the plain one; where breaking the text up does
@@ -86,6 +99,20 @@ class ChatTemplate:
             "tools": list(tools) if tools else None,
             "documents": list(documents) if documents else None,
         }
+        if not continue_final_message:
+            return self._render(given, tools, add_generation_prompt)
+        end = self._marker.unused_mark(given.values(), self._source)
+        last = given["messages"][-1]
+        last["content"] = f"{last.get('content') or ''}{end}"
+        rendered = self._render(given, tools, add_generation_prompt)
+        before, found, after = rendered.text.partition(end)
+        if not found or end in after:
+            raise ChatTemplateError("the chat template doesn't write the last message as it is, so it can't go on")
+        return Rendered(before, rendered.literal_mark)
+
+    def _render(
+        self, given: dict[str, Any], tools: Sequence[Mapping[str, Any]] | None, add_generation_prompt: bool
+    ) -> Rendered:
         with self._lock:
             template = self._pick(tools)
             strftime_now = self._now().strftime

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from server.api.anthropic_writer import MessagesWriter
 from server.api.body import parse_object
-from server.api.chat import chat_prompt, prepare_chat
+from server.api.chat import prepare_chat, put
 from server.api.described import MessageAnswer, MessageEvent, TokensCount
 from server.api.examples import COUNT_TOKENS, MESSAGES
 from server.api.fields import parse
@@ -14,7 +14,6 @@ from server.api.jobs import Job
 from server.api.plain import answer_at_once
 from server.api.schema import ASKING, GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
-from server.api.tools.calling import calling_of
 from server.api.translate import chat_of_messages, reworded
 from server.api.types import ChatBody, CountTokensBody, MessagesBody
 from server.api.wording import Face, Fields
@@ -45,8 +44,7 @@ def count_tokens(raw: bytes, model: ServedModel) -> Fields:
     model.check_name(body.model)
     with reworded(NAMES):
         chat = parse(chat_of_messages(body), ChatBody)
-        calling = calling_of(chat, None, model.family, model.tokenizer.special_tokens)
-        return {"input_tokens": len(chat_prompt(chat, calling, model))}
+        return {"input_tokens": len(put(chat, model)[0])}
 
 
 DESCRIBED = describe(

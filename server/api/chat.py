@@ -13,6 +13,7 @@ from server.api.constraints import constraint_of
 from server.api.described import ChatAnswer, ChatChunk
 from server.api.examples import CHAT
 from server.api.fields import parse
+from server.api.framing import framing_of, template_of
 from server.api.generate import generate
 from server.api.jobs import Job, Wanted, make_job
 from server.api.logprobs import chat_logprobs
@@ -21,9 +22,11 @@ from server.api.schema import GENERATING, describe
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.tools.calling import Calling, calling_of
 from server.api.tools.calls import Call, CallDelta
+from server.api.tools.families import family_of
 from server.api.types import ChatBody
 from server.api.wording import Fields, face_of
 from server.engine.errors import InvalidValue
+from server.engine.request import Constraint
 from server.metrics import Endpoint
 
 
@@ -41,24 +44,27 @@ def prepare_chat(job_id: str, fields: dict[str, Any], model: ServedModel, limits
     if body.max_tokens == 0 and body.prompt_logprobs is None:
         message = "max_tokens is 0, so nothing would come back; only with prompt_logprobs it may be"
         raise InvalidValue(message, param="max_tokens")
-    free = constraint_of(body)
-    calling = calling_of(body, free, model.family, model.tokenizer.special_tokens)
+    prompt, constraint, calling = put(body, model)
     wanted = Wanted(
-        prompts=(chat_prompt(body, calling, model),),
+        prompts=(prompt,),
         param="messages",
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         cut=False,
         num_logprobs=_num_logprobs(body),
         fields=fields,
-        constraint=calling.constraint if calling else free,
+        constraint=constraint,
         calling=calling,
     )
     return make_job(job_id, body, wanted, model, limits)
 
 
-def chat_prompt(body: ChatBody, calling: Calling | None, model: ServedModel) -> tuple[int, ...]:
-    """The ids that a chat request sends to the model."""
-    return render(body.messages, model, tools=calling.shown if calling else None)
+def put(body: ChatBody, model: ServedModel) -> tuple[tuple[int, ...], Constraint | None, Calling | None]:
+    """The prompt that a chat request sends to the model, what its answer must follow, and how calls are read."""
+    free, template = constraint_of(body), template_of(body, model)
+    special = model.tokenizer.special_tokens
+    calling = calling_of(body, free, family_of(template.text if template else "", special), special)
+    prompt = render(body.messages, model, framing_of(body, template, calling.shown if calling else None))
+    return prompt, calling.constraint if calling else free, calling
 
 
 def _num_logprobs(body: ChatBody) -> int | None:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
 from server.api.running import Running, Submission
-from server.api.tools.families import Family, family_of
 from server.engine.admission import Visitor
 from server.engine.errors import EngineUnavailable, ModelNotFound
 from server.engine.request import GroupPicture, Request
@@ -95,7 +94,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The text side of the one model that this server serves. created is in seconds since 1970."""
+    """The text side of the one model that this server serves. created is in seconds since 1970.
+
+    trusts_templates: whether a request may bring its own chat template.
+    """
 
     id: str
     created: int
@@ -104,11 +106,7 @@ class ServedModel:
     eos_ids: frozenset[int]
     defaults: SamplingDefaults
     facts: ModelFacts = ModelFacts()
-
-    @property
-    def family(self) -> Family:
-        """How this model calls tools."""
-        return family_of(self.template.text if self.template else "", self.tokenizer.special_tokens)
+    trusts_templates: bool = False
 
     def check_name(self, name: str | None) -> None:
         """Raises ModelNotFound for any name but this model's. None is this one: there is no other."""

@@ -7,7 +7,7 @@ from server.api.body import parse_object
 from server.api.described import Detokenized, Tokenized
 from server.api.examples import DETOKENIZE, TOKENIZE
 from server.api.fields import parse
-from server.api.messages import render
+from server.api.messages import Framing, render
 from server.api.params import check_ids
 from server.api.pieces import located, readable
 from server.api.plain import answer_at_once
@@ -37,7 +37,7 @@ def _ids(body: TokenizeBody, model: ServedModel) -> tuple[int, ...]:
     if body.messages is not None:
         if body.add_special_tokens is not None:
             raise InvalidValue("The chat template writes its own special tokens", param="add_special_tokens")
-        return render(body.messages, model, add_generation_prompt=body.add_generation_prompt is not False)
+        return render(body.messages, model, Framing(add_generation_prompt=body.add_generation_prompt is not False))
     if body.add_generation_prompt is not None:
         raise InvalidValue("Only messages have a generation prompt", param="add_generation_prompt")
     return tuple(model.tokenizer.encode(body.prompt or "", add_bos=body.add_special_tokens is not False))

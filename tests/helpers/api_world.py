@@ -8,6 +8,7 @@ from itertools import count
 from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
+from model.tokenizer.chat import ChatTemplate
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.app import create_app
 from server.engine.admission import Admission, Visitor
@@ -183,6 +184,8 @@ def make_world(
     ping_s: float = 60.0,
     max_sequences: int = 16,
     share_prefixes: bool = False,
+    trusts_templates: bool = False,
+    template: ChatTemplate | None = None,
     open_metrics: bool = False,
     origins: Sequence[str] = (),
 ) -> World:
@@ -192,9 +195,10 @@ def make_world(
         id="tiny",
         created=1_700_000_000,
         tokenizer=tokenizer or TinyTokenizer(),
-        template=tiny_template() if chats else None,
+        template=(template or tiny_template()) if chats else None,
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
+        trusts_templates=trusts_templates,
         facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
     serving = Serving(

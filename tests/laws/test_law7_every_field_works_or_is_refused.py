@@ -225,6 +225,12 @@ BAD: list[tuple[type[Wire], str, Any]] = [(kind, name, value) for kind in BOTH f
     (ChatBody, "top_logprobs", 3),  # without logprobs
     (ChatBody, "safety_identifier", 1),
     (ChatBody, "prompt_cache_key", 1),
+    (ChatBody, "add_generation_prompt", "no"),
+    (ChatBody, "continue_final_message", 1),
+    (ChatBody, "chat_template_kwargs", {"messages": []}),
+    (ChatBody, "chat_template_kwargs", {"enable_thinking": False}),  # the tiny template reads no such thing
+    (ChatBody, "chat_template_kwargs", [1]),
+    (ChatBody, "chat_template", "{{ messages }}"),  # the operator has to allow it
     (ChatBody, "tools", "all"),
     (ChatBody, "tools", [{"type": "custom", "custom": {"name": "f"}}]),
     (ChatBody, "tools", [{"type": "function", "function": {"name": "a b"}}]),

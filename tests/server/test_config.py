@@ -38,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "api-key-file": ("/etc/keys", Path("/etc/keys"), ("", "~no-such-user/keys")),
     "open-metrics": ("on", True, ("maybe",)),
     "share-prefixes": ("on", True, ("maybe",)),
+    "trust-request-chat-template": ("on", True, ("maybe",)),
     "cors-origins": ("http://a:1, *", ("http://a:1", "*"), ("", "a.example", "http://a/path", "ftp://a", "http://a,")),
     "tls-certfile": ("/etc/cert.pem", Path("/etc/cert.pem"), ("", "~no-such-user/cert")),
     "tls-keyfile": ("/etc/key.pem", Path("/etc/key.pem"), ("", "~no-such-user/key")),

@@ -73,6 +73,17 @@ struct Planner {
   }
 };
 
+// KV heads of a tile: all, where every item has few rows and there are enough items for all threads.
+int64_t heads_at_once(const kvell_attention& call, int64_t threads) {
+  const int64_t group = call.num_heads / call.num_kv_heads;
+  if (call.num_items < 4 * threads) return 1;
+  for (int64_t i = 0; i < call.num_items; ++i) {
+    const int64_t rows = call.items[i].num_queries * group;
+    if (!are_few(call, rows) || rows * call.num_kv_heads > most_rows(group)) return 1;
+  }
+  return call.num_kv_heads;
+}
+
 }  // namespace
 
 void kvell_plan_attention(const kvell_chunk* chunks, int64_t num_chunks, int32_t num_heads, int32_t num_kv_heads,
@@ -96,9 +107,9 @@ int64_t kvell_attention_scratch_floats(int32_t num_heads, int32_t num_kv_heads, 
 void kvell_attend(kvell_team* team, const kvell_attention* call) {
   const int64_t stride = kvell_attention_scratch_floats(call->num_heads, call->num_kv_heads, call->head_dim);
   const AttentionItem run = kernels_of(team).attention_item(call->stored);
-  const int64_t heads = call->num_kv_heads;
+  const int64_t at_once = heads_at_once(*call, kvell_team_threads(team)), tiles = call->num_kv_heads / at_once;
   // Heads of one item follow one another: they read neighbouring memory.
-  parallel(team, call->num_items * heads, [&](int64_t tile, int worker) {
-    run(*call, call->items[tile / heads], tile % heads, call->scratch + worker * stride);
+  parallel(team, call->num_items * tiles, [&](int64_t tile, int worker) {
+    run(*call, call->items[tile / tiles], tile % tiles * at_once, at_once, call->scratch + worker * stride);
   });
 }

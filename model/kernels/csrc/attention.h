@@ -82,7 +82,13 @@ static inline int64_t most_rows(int64_t heads_per_kv) {
   return heads_per_kv >= kMostRows ? heads_per_kv : kMostRows / heads_per_kv * heads_per_kv;
 }
 
+// So few rows of a KV head that reading the cache is what takes time, and 16 positions lie in one block.
+static inline bool are_few(const kvell_attention& call, int64_t rows) {
+  return rows <= kRows && call.block_size % kPanel == 0;
+}
+
+// For KV heads kv_head .. kv_head + kv_heads - 1; several only where rows are few, and no more than most_rows in all.
 using AttentionItem = void (*)(const kvell_attention& call, const kvell_attention_item& item, int64_t kv_head,
-                               float* scratch);
+                               int64_t kv_heads, float* scratch);
 
 }  // namespace kvell

@@ -4,7 +4,7 @@
 //     sums   (R x 8 W)  += weights (R x n) . values (n x 8 W)     R W accumulators, positions ascending
 //
 // Many rows read keys and values that were widened once for all of them; few rows (a decode step) take them straight
-// from the cache. Every number is the same chain of fused multiply-adds either way, whatever R is and wherever a tile
+// from the cache, where sixteen positions lie in one block. Every number is the same chain of fused multiply-adds either way, whatever R is and wherever a tile
 // begins.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int64_t kAhead = 32;  // positions by which keys and values are fetched before their turn
+constexpr int64_t kAhead = 32;  // positions by which keys and values are fetched before their turn, whole panels
 
 // One number d of R queries and 16 keys.
 template <int R>
@@ -46,20 +46,24 @@ void score_wide(const float* queries, const float* keys, int64_t head_dim, float
 }
 
 // The same from the cache. Meanwhile it fetches what `next` will need, spread over the work: a line of each of its rows
-// in the time that it takes to use one of this panel's.
+// in the time that it takes to use one of these keys'.
 template <int R, class Stored>
-void score_stored(const float* queries, const Panel<Stored>& panel, const Panel<Stored>& next, int64_t head_dim,
-                  float* scores, int64_t stride) {
+void score_strip(const float* queries, const Strip<Stored>& keys, const Strip<Stored>& next, int64_t head_dim,
+                 float* scores, int64_t stride) {
   constexpr int kLine = 64 / sizeof(Stored), kFetches = kPanel * 8 / kLine;
   Scores<R> tile;
   for (int64_t d = 0; d < head_dim; d += 8) {
     const int64_t n = head_dim - d, row = d % kLine / 8 * kFetches;
-    for (int i = 0; i < kFetches; ++i) prefetch(next.rows[row + i] + d);
-    const Turned<Stored> turned(panel, d, n);
-    if (n >= 8)
-      for (int i = 0; i < 8; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
-    else
-      for (int i = 0; i < n; ++i, queries += R) tile.step(queries, turned.left(i), turned.right(i));
+    for (int i = 0; i < kFetches; ++i) prefetch(next.row(row + i) + d);
+    if (n >= 8) {
+      const Turned<Stored> turned(keys.from(d), 0, 8);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) tile.step(queries + i * R, turned.left(i), turned.right(i));
+    } else {
+      const Turned<Stored> turned(keys.from(d), 0, n);
+      for (int i = 0; i < n; ++i) tile.step(queries + i * R, turned.left(i), turned.right(i));
+    }
+    queries += 8 * R;
   }
   tile.put(scores, stride);
 }
@@ -105,36 +109,52 @@ void sum_wide(const float* weights, const float* values, int64_t width, int64_t 
   if (d < width) sum_wide_tile<R, 1>(weights, values + d, width, n, sums + d, stride);
 }
 
-// 8 W numbers from d on of n positions in the cache; W is 1 where fewer than 8 are left. There are `later` positions
-// more.
-template <int R, int W, class Stored>
-void sum_stored_tile(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n,
-                     int64_t later, int64_t d, float* sums, int64_t stride) {
-  Sums<R, W> tile(sums + d, stride);
-  for (int64_t i = 0; i < n; ++i) {
-    const Stored* row = cache.row(slots[i]) + d;
-    const float scale = cache.scale(slots[i]);
-    if (i + kAhead < n + later) prefetch(cache.row(slots[i + kAhead]) + d);
-    F8 v[W];
-    for (int w = 0; w < W; ++w) v[w] = widen(row + 8 * w, W > 1 ? 8 : cache.head_dim - d, scale);
-    tile.step(weights + i, kRange, v);
+// 16 P numbers from d on of n positions from `from` on of a strip, in Sixteen's order.
+template <int R, int P, class Stored>
+void sum_strip_tile(const float* weights, const Strip<Stored>& values, const Strip<Stored>& next, int64_t from,
+                    int64_t n, int64_t d, float* sums, int64_t stride) {
+  Sums<R, 2 * P> tile(sums + d, stride);
+  const Stored* row = values.row(from) + d;
+  const Stored* fetched = next.row(from) + d;
+  for (int64_t i = 0; i < n; ++i, row += values.stride, fetched += next.stride) {
+    prefetch(fetched);
+    for (int p = 0; p < P; ++p) {
+      const Sixteen<Stored> v(row + 16 * p, values.scale(from + i));
+      const float* weight_of = weights + i;
+      for (int r = 0; r < R; ++r) {
+        const F8 weight = splat(weight_of[r * kRange]);
+        tile.acc[r][2 * p] = fma(weight, v.first, tile.acc[r][2 * p]);
+        tile.acc[r][2 * p + 1] = fma(weight, v.second, tile.acc[r][2 * p + 1]);
+      }
+    }
   }
   tile.put(sums + d, stride);
 }
 
-// All numbers of n positions, kAhead positions at a time: a row is used up while it is near.
+// All numbers of these positions. What is left over of 16 goes by eight, in its own order.
 template <int R, class Stored>
-void sum_stored(const float* weights, const CacheHead<Stored>& cache, const int64_t* slots, int64_t n, float* sums,
-                int64_t stride) {
-  constexpr int W = R <= 3 ? 4 : 2;  // as many sums as fit the registers
-  for (int64_t at = 0; at < n; at += kAhead) {
-    const int64_t now = n - at < kAhead ? n - at : kAhead, later = n - at - now;
-    int64_t d = 0;
-    for (; d + 8 * W <= cache.head_dim; d += 8 * W)
-      sum_stored_tile<R, W>(weights + at, cache, slots + at, now, later, d, sums, stride);
-    for (; d < cache.head_dim; d += 8)
-      sum_stored_tile<R, 1>(weights + at, cache, slots + at, now, later, d, sums, stride);
+void sum_strip(const float* weights, const Strip<Stored>& values, const Strip<Stored>& next, int64_t from, int64_t n,
+               int64_t head_dim, float* sums, int64_t stride) {
+  constexpr int P = 1;  // as many sums as fit the registers
+  int64_t d = 0;
+  for (; d + 16 * P <= head_dim; d += 16 * P)
+    sum_strip_tile<R, P>(weights, values, next, from, n, d, sums, stride);
+  for (; d + 16 <= head_dim; d += 16) sum_strip_tile<R, 1>(weights, values, next, from, n, d, sums, stride);
+  for (; d < head_dim; d += 8) {
+    Sums<R, 1> tile(sums + d, stride);
+    for (int64_t i = 0; i < n; ++i) {
+      const F8 v[1] = {widen(values.row(from + i) + d, head_dim - d, values.scale(from + i))};
+      tile.step(weights + i, kRange, v);
+    }
+    tile.put(sums + d, stride);
   }
+}
+
+// sums (rows, head_dim) in Sixteen's order -> in the order of the numbers.
+template <class Stored>
+void settle(float* sums, int64_t rows, int64_t head_dim, int64_t stride) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t d = 0; d + 16 <= head_dim; d += 16) Sixteen<Stored>::settle(sums + row * stride + d);
 }
 
 template <int R>

@@ -187,6 +187,7 @@ inline void micro(std::array<Source, PANELS> w, int depth, const kvell_block* x,
           for (int p = 0; p < PANELS; ++p) {
             const __m256i wide = _mm256_madd_epi16(pairs[p][t], ones);
             sums[p][t] = start == 0 ? wide : _mm256_add_epi32(sums[p][t], wide);
+            if constexpr (CHAIN < REGISTERS) keep_here(sums[p][t]);
           }
       }
 #pragma GCC unroll 2

@@ -25,4 +25,13 @@ static inline void prefetch(const void* address) {
 #endif
 }
 
+// The same for a line that is going to be written.
+inline void prefetch_to_write(void* address) {
+#if defined(__GNUC__)
+  __builtin_prefetch(address, 1);
+#else
+  (void)address;
+#endif
+}
+
 }  // namespace kvell

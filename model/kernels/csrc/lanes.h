@@ -55,6 +55,16 @@ inline Bf16 round_to_bf16(float x) {
 #include "lanes_plain.h"
 #endif
 
+// Keeps the compiler from holding what can be reckoned from this pointer in registers that are needed for sums.
+template <class Value>
+inline void forget(Value*& pointer) {
+#if defined(__GNUC__)
+  __asm__("" : "+r"(pointer));
+#else
+  (void)pointer;
+#endif
+}
+
 // The first n (1 to 7) numbers of a row of another type; the others read as zero.
 template <class Stored>
 inline F8 load_part(const Stored* from, int64_t n) {
@@ -75,19 +85,40 @@ inline void store_part(Stored* to, F8 a, int64_t n) {
 // x = n ln 2 + r with n whole and |r| <= ln 2 / 2 (Cody and Waite 1980: ln 2 in two floats, so that n ln 2 is taken off
 // almost exactly), e^x = 2^n e^r, e^r = 1 + r + r^2 q(r). q has degree 4; its coefficients are our own: a Remez
 // exchange that minimises the relative error of e^r on that interval (3.1e-9 before they were rounded to floats).
+//
+// Of N registers at once, step by step: one alone would wait for each of its steps, and fill the processor's queues with
+// steps that wait.
+template <int N>
+inline void exp(F8 (&x)[N]) {
+  const F8 lowest = splat(-87.0f);
+  F8 shifted[N], r[N], q[N];
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) r[i] = max(lowest, min(splat(88.0f), x[i]));
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) shifted[i] = fma(r[i], splat(1.44269504f), splat(kWhole));
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) {
+    const F8 n = sub(shifted[i], splat(kWhole));
+    r[i] = fma(n, splat(-0x1.62e430p-1f), r[i]);
+    r[i] = fma(n, splat(0x1.05c610p-29f), r[i]);
+    q[i] = splat(0x1.6a23d0p-10f);
+  }
+  const float coefficients[] = {0x1.123a20p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f};
+#pragma GCC unroll 8
+  for (const float c : coefficients)
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) q[i] = fma(q[i], r[i], splat(c));
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) {
+    const F8 p = add(fma(mul(r[i], r[i]), q[i], r[i]), splat(1.0f));
+    x[i] = zero_below(x[i], lowest, times_power_of_two(p, shifted[i]));
+  }
+}
+
 inline F8 exp(F8 x) {
-  const F8 lowest = splat(-87.0f), y = max(lowest, min(splat(88.0f), x));
-  const F8 shifted = fma(y, splat(1.44269504f), splat(kWhole));
-  const F8 n = sub(shifted, splat(kWhole));
-  F8 r = fma(n, splat(-0x1.62e430p-1f), y);
-  r = fma(n, splat(0x1.05c610p-29f), r);
-  F8 q = splat(0x1.6a23d0p-10f);
-  q = fma(q, r, splat(0x1.123a20p-7f));
-  q = fma(q, r, splat(0x1.5558f2p-5f));
-  q = fma(q, r, splat(0x1.555492p-3f));
-  q = fma(q, r, splat(0x1.fffffcp-2f));
-  const F8 p = add(fma(mul(r, r), q, r), splat(1.0f));
-  return zero_below(x, lowest, times_power_of_two(p, shifted));
+  F8 one[1] = {x};
+  exp(one);
+  return one[0];
 }
 
 }  // namespace

@@ -54,14 +54,23 @@ void scale_row(const float* x, float factor, int64_t n, float* out) {
 
 // silu(x) = x / (1 + e^-x). gelu's tanh form, 0.5 x (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), equals
 // x / (1 + e^-2u): one exponential serves both.
-inline F8 activation(F8 x, int32_t which) {
-  F8 exponent = sub(splat(0.0f), x);
-  if (which == KVELL_GELU_TANH) exponent = mul(exponent, fma(mul(x, x), splat(0.07135481627f), splat(1.59576912161f)));
-  return div(x, add(splat(1.0f), exp(exponent)));
+template <int N>
+inline void gate_some(const float* gate, const float* up, int32_t which, int64_t k, float* out) {
+  F8 x[N], e[N];
+  for (int i = 0; i < N; ++i) {
+    x[i] = get(gate + 8 * i, k);
+    e[i] = sub(splat(0.0f), x[i]);
+    if (which == KVELL_GELU_TANH) e[i] = mul(e[i], fma(mul(x[i], x[i]), splat(0.07135481627f), splat(1.59576912161f)));
+  }
+  exp(e);
+  for (int i = 0; i < N; ++i)
+    put(out + 8 * i, mul(div(x[i], add(splat(1.0f), e[i])), get(up + 8 * i, k)), k);
 }
 
 void gate_row(const float* gate, const float* up, int32_t which, int64_t n, float* out) {
-  by_eight(n, [&](int64_t i, int64_t k) { put(out + i, mul(activation(get(gate + i, k), which), get(up + i, k)), k); });
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) gate_some<4>(gate + i, up + i, which, 8, out + i);
+  by_eight(n - i, [&](int64_t j, int64_t k) { gate_some<1>(gate + i + j, up + i + j, which, k, out + i + j); });
 }
 
 // Number i turns with number i + n / 2.

@@ -35,6 +35,8 @@ void run_by_rows(kvell_program& program, const Section& section) {
   parallel(program.team, (num_rows + per_tile - 1) / per_tile, [&](int64_t tile, int) {
     const int64_t first = tile * per_tile, last = std::min(first + per_tile, num_rows);
     for (int i = section.first; i < section.last; ++i)
+      fetch_rows(program, program.ops[static_cast<size_t>(i)], first, last);
+    for (int i = section.first; i < section.last; ++i)
       run_rows(program, program.ops[static_cast<size_t>(i)], first, last);
   });
 }

@@ -83,6 +83,9 @@ namespace kvell {
 // Works out positions, slots, wanted rows and plans of attention. An empty string when the step fits the program.
 std::string unpack(kvell_program& program, const kvell_step& step);
 
+// Asks for the memory that an operation will write and that isn't near: each step writes to new places of the cache.
+void fetch_rows(const kvell_program& program, const kvell_op& op, int64_t first, int64_t last);
+
 // One row-wise operation for rows first..last-1 of its section.
 void run_rows(kvell_program& program, const kvell_op& op, int64_t first, int64_t last);
 

@@ -1,6 +1,7 @@
 // Row-wise operations of a program, for some rows at a time.
 #include <cstring>
 
+#include "cpu.h"
 #include "program_parts.h"
 
 namespace kvell {
@@ -8,6 +9,19 @@ namespace {
 
 int64_t value_bytes_of(int32_t stored) {
   return stored == KVELL_CACHE_F32 ? 4 : stored == KVELL_CACHE_BF16 ? 2 : 1;
+}
+
+struct Slot {
+  uint8_t* at;
+  int64_t bytes;
+};
+
+// Where the keys (part 0) or values (1) of a row are written, all heads.
+Slot slot_of(const kvell_program& p, const kvell_op& op, int part, int64_t row) {
+  const kvell_view& view = p.views[static_cast<size_t>(op.index)];
+  const int64_t slot = p.state.views[static_cast<size_t>(op.index)].slots[static_cast<size_t>(row)];
+  const int64_t bytes = int64_t{view.num_kv_heads} * view.head_dim * value_bytes_of(op.stored);
+  return {static_cast<uint8_t*>(const_cast<void*>(op.data[part])) + slot * bytes, bytes};
 }
 
 void write(kvell_program& p, const kvell_op& op, const RowKernels& kernels, int64_t row) {
@@ -63,6 +77,15 @@ void run_row(kvell_program& p, const kvell_op& op, const RowKernels& kernels, in
 }
 
 }  // namespace
+
+void fetch_rows(const kvell_program& program, const kvell_op& op, int64_t first, int64_t last) {
+  if (op.opcode != KVELL_OP_WRITE) return;
+  for (int64_t row = first; row < last; ++row)
+    for (int part = 0; part < 2; ++part) {
+      const Slot slot = slot_of(program, op, part, row);
+      for (int64_t byte = 0; byte < slot.bytes; byte += 64) prefetch_to_write(slot.at + byte);
+    }
+}
 
 void run_rows(kvell_program& program, const kvell_op& op, int64_t first, int64_t last) {
   const RowKernels& kernels = *kernels_of(program.team).rows;

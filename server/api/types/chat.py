@@ -1,6 +1,6 @@
 """The body of POST /v1/chat/completions, and its messages."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 from pydantic import BeforeValidator, model_validator
@@ -70,3 +70,7 @@ class ChatBody(GenerationBody):
     tools: Tools | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None

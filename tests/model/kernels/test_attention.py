@@ -86,6 +86,33 @@ def test_the_block_size_changes_no_bits(block_size: int) -> None:
     )
 
 
+DECODING = [(37 * i % 611, 1) for i in range(13)]  # so many that a tile takes all KV heads of a sequence
+
+
+@pytest.mark.parametrize("window", [None, 60])
+@pytest.mark.parametrize("shape", [*ODD_SHAPES, HeadShape(128, 64, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_decode_step_of_many_equals_softmax_and_each_alone(
+    shape: HeadShape, dtype: torch.dtype, window: int | None
+) -> None:
+    heads = PagedHeads(shape, DECODING, window=window, dtype=dtype)
+    together = heads.attend(native_team())
+    for actual, expected in zip(together, heads.expected(), strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=0, atol=4e-6)
+    for other in (native_team(1), native_team(7), native_team(2, "plain")):
+        assert same_bits(heads.attend(other), together)
+    assert same_bits(heads.attend(native_team(), [[(i, start, 1)] for i, (start, _) in enumerate(DECODING)]), together)
+
+
+@pytest.mark.parametrize("block_size", [3, 32, 48])
+def test_the_block_size_changes_no_bits_of_a_decode_step(block_size: int) -> None:
+    shape = HeadShape(9, 3, 40)
+    one = PagedHeads(shape, DECODING, block_size=block_size, window=90, dtype=torch.bfloat16)
+    assert same_bits(
+        one.attend(native_team()), PagedHeads(shape, DECODING, window=90, dtype=torch.bfloat16).attend(native_team())
+    )
+
+
 @pytest.mark.parametrize("isa", other_isas())
 @pytest.mark.parametrize("shape", ODD_SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -133,8 +160,9 @@ def test_scores_far_apart_neither_overflow_nor_vanish() -> None:
     torch.testing.assert_close(heads.attend(native_team())[0][0], values.mean(0), rtol=1e-5, atol=1e-6)
 
 
-def test_an_int8_cache_is_read_as_codes_times_scales() -> None:
-    heads = PagedHeads(HeadShape(6, 2, 20), MIX)
+@pytest.mark.parametrize("pieces", [MIX, DECODING], ids=["mix", "decoding"])
+def test_an_int8_cache_is_read_as_codes_times_scales(pieces: list[tuple[int, int]]) -> None:
+    heads = PagedHeads(HeadShape(6, 2, 20), pieces)
     coded = torch.zeros(heads.cache.keys.shape, dtype=torch.int8), torch.zeros(heads.cache.keys.shape, dtype=torch.int8)
     scales = torch.full(coded[0].shape[:3], torch.nan), torch.full(coded[0].shape[:3], torch.nan)
     cache = CacheLayer(*coded, scales)

@@ -1,11 +1,11 @@
-"""The two real models, loaded from one GGUF by transformers and by us: the same logits, the same greedy words."""
+"""A real model, loaded from one GGUF by transformers and by us, and what must be equal: logits and greedy words."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import transformers
 from torch import Tensor
@@ -17,8 +17,6 @@ from model.tokenizer.open import open_tokenizer
 from tests.helpers.paged import Paged
 from tests.helpers.real_models import real_model
 from tests.helpers.slim_gguf import write_slim
-
-pytestmark = [pytest.mark.reference, pytest.mark.slow]
 
 NUM_NEW = 64
 EVERY = 8  # of the new tokens' logits, every eighth is compared: all of them would fill a gigabyte
@@ -55,12 +53,13 @@ class Real:
     prompts: list[list[int]]
 
 
-@pytest.fixture(scope="module", params=["smollm2-135m-instruct", "gemma-3-270m"])
-def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    path = real_model(request.param)
+@contextmanager
+def both(name: str, directory: Path) -> Iterator[Real]:
+    """The catalogue's model of this name, loaded twice."""
+    path = real_model(name)
     checkpoint = open_checkpoint(path)
     tokenizer = open_tokenizer(checkpoint)
-    slim = write_slim(path, tmp_path_factory.mktemp("gguf") / path.name)
+    slim = write_slim(path, directory / path.name)
     yield Real(
         _original(slim),
         load_model(checkpoint, device=torch.device("cpu"), dtype=torch.float32),
@@ -94,7 +93,7 @@ def _greedy(decoder: Decoder, prompts: list[list[int]]) -> tuple[list[list[int]]
     return [list(ids) for ids in zip(*said, strict=True)], torch.stack(steps, dim=1)
 
 
-def test_logits_and_greedy_words_equal_the_originals(real: Real) -> None:
+def check_logits_and_greedy_words(real: Real) -> None:
     """The original is fed our words: at every place it must want the same next one, unless its two best are level."""
     said, logits = _greedy(real.decoder, real.prompts)
     num_level = 0
@@ -109,7 +108,7 @@ def test_logits_and_greedy_words_equal_the_originals(real: Real) -> None:
     assert num_level <= 0.01 * NUM_NEW * len(PROMPTS)
 
 
-def test_a_long_prompt_in_pieces_equals_the_original(real: Real) -> None:
+def check_a_long_prompt_in_pieces(real: Real) -> None:
     """All positions of a prompt that leaves Gemma's window, cut so that pieces end inside blocks and at their ends."""
     tokens = real.prompts[-1]
     assert len(tokens) > 512
