@@ -57,6 +57,8 @@ class Answer:
         self._undelivered = 0
         self._scores: list[list[TokenLogprob]] = [[] for _ in range(job.num_prompts)]
         self._held: list[tuple[int, Delta]] = []  # until the prompts are scored
+        self._done: dict[int, int] = {}  # of each prompt, how many tokens are computed or cached
+        self._news: dict[int, dict[str, object]] = {}  # of prompts, not told yet
 
     @property
     def complete(self) -> bool:
@@ -72,6 +74,8 @@ class Answer:
         for event in events:
             index = self._index[event.request_id]
             self._scores[index // self.job.choices_per_prompt] += event.prompt_logprobs
+            if self.job.include_progress:
+                self._note_progress(index, event)
             if event.tokens or event.finish:
                 self._held.append((index, self._take(event)))
         if not self._prompts_scored():
@@ -88,6 +92,24 @@ class Answer:
             self.choices[first].finish or len(scores) == len(self.job.requests[first].prompt) - 1
             for first, scores in zip(firsts, self._scores, strict=True)
         )
+
+    def _note_progress(self, index: int, event: TokenEvent) -> None:
+        prompt_id, total = index // self.job.choices_per_prompt, len(self.job.requests[index].prompt)
+        if not self._done.get(prompt_id, 0) < event.prompt_done < total or self.choices[index].num_tokens:
+            return
+        self._done[prompt_id] = event.prompt_done
+        done: dict[str, object] = {"processed": event.prompt_done, "cached": event.cached_tokens}
+        self._news[prompt_id] = {"prompt": prompt_id, "total": total} | done
+
+    @property
+    def has_progress(self) -> bool:
+        """There is news of how far prompts are."""
+        return bool(self._news)
+
+    def take_progress(self) -> list[dict[str, object]]:
+        """How far prompts are that got further since the last call and are not done: one entry each."""
+        news, self._news = self._news, {}
+        return list(news.values())
 
     def shown(self) -> list[int]:
         """The choices that are shown, in order: all, or of each prompt the likeliest per token, best first."""

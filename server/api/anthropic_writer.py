@@ -4,7 +4,7 @@ https://docs.anthropic.com/en/api/messages-streaming. Knows shapes only.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from server.api.answer import Answer
 from server.api.choices import Delta, ScoredToken
@@ -36,7 +36,7 @@ class MessagesWriter:
         report = {"usage": self._usage(), "kvell": self._answer.report()}
         return self._message(content) | self._stop() | report
 
-    def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
+    def block(self, deltas: Sequence[tuple[int, Delta]]) -> bytes:
         """What one step brought. Blocks begin with their first part; an answer of nothing is an empty text."""
         events = [] if self._begun else [self._beginning()]
         self._begun = True

@@ -172,7 +172,7 @@ class _Run:
                         self._ticket.check()
                         return
                     deltas = answer.take(events)
-                    if not deltas:
+                    if not deltas and not answer.has_progress:
                         continue  # admitted, and nothing to show yet
                     begun = True
                     answer.deliver()

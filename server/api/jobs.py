@@ -11,7 +11,7 @@ from server.api.params import check_ids, sampling_params
 from server.api.serving import Limits, ServedModel
 from server.api.shown import MAX_PROMPT_SCORES, Shown
 from server.api.tools.calling import Calling
-from server.api.types import GenerationBody, Wire
+from server.api.types import GenerationBody, StreamOptions, Wire
 from server.engine.detokenizer import decode
 from server.engine.errors import InvalidValue, PromptTooLong
 from server.engine.request import Constraint, Request
@@ -41,6 +41,8 @@ class Job:
     fields: Mapping[str, Any] = field(default_factory=dict)
     asked: Wire | None = None  # the body, where the answer repeats parts of it
     calling: Calling | None = None
+    continuous_usage: bool = False
+    include_progress: bool = False
 
     @property
     def choices_per_prompt(self) -> int:
@@ -93,6 +95,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         )
     _check_scores(shown, wanted, num_shown)
     chooses = num_choices > num_shown  # by log-probabilities
+    options = body.stream_options or StreamOptions()
     params = sampling_params(body, 0 if chooses and shown.logprobs is None else shown.logprobs, model)
     requests = tuple(
         Request(
@@ -104,6 +107,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
             priority=body.priority or 0,
             constraint=wanted.constraint,
             prompt_logprobs=shown.scored if c == 0 else None,
+            wants_progress=bool(options.include_progress),
         )
         for p, (prompt, length) in enumerate(zip(wanted.prompts, lengths, strict=True))
         for c in range(num_choices)
@@ -116,13 +120,15 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         echoes=wanted.echoes or ("",) * len(wanted.prompts),
         seed=params.seed,
         stream=bool(body.stream),
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        include_usage=bool(options.include_usage),
         include_stop=bool(body.include_stop_str_in_output),
         timeout_s=None if body.timeout_ms is None else body.timeout_ms / 1000,
         shown=shown,
         num_shown=num_shown if chooses else None,
         fields=wanted.fields,
         calling=wanted.calling,
+        continuous_usage=bool(options.continuous_usage_stats),
+        include_progress=bool(options.include_progress),
     )
 
 

@@ -4,7 +4,7 @@ https://platform.openai.com/docs/api-reference/responses-streaming. Knows shapes
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from model.tokenizer.base import Tokenizer
 from server.api.answer import Answer
@@ -42,7 +42,7 @@ class ResponsesWriter:
         self._items = items_of(self._answer.job.id, texts[0], self._shown(scored[0]), calls)
         return self._response(self._ended)
 
-    def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
+    def block(self, deltas: Sequence[tuple[int, Delta]]) -> bytes:
         """What one step brought. Items begin with their first part; an answer of nothing is an empty message."""
         events = [] if self._begun else self._beginning()
         self._begun = True

@@ -4,7 +4,7 @@ Knows shapes only; nothing here waits or counts.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -29,8 +29,8 @@ class Writing(Protocol):
         """The answer in one piece, by choice."""
         ...
 
-    def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
-        """What one step brought, as events."""
+    def block(self, deltas: Sequence[tuple[int, Delta]]) -> bytes:
+        """What one step brought, as events. No deltas: only the prompt got further."""
         ...
 
     def ending(self) -> bytes:
@@ -126,8 +126,11 @@ class Writer:
             found.append(choice | self._prompt_facts(number) | self._ids(scored[number]))
         return found
 
-    def block(self, deltas: Iterable[tuple[int, Delta]]) -> bytes:
+    def block(self, deltas: Sequence[tuple[int, Delta]]) -> bytes:
         """What one step brought, as events: the openings of all choices before the first text of any."""
+        told = [self._chunk([], {"prompt_progress": each}) for each in self._answer.take_progress()]
+        if not deltas:
+            return b"".join(told)
         events = [] if self._opened else self._openings()
         self._opened = True
         for index, delta in deltas:
@@ -146,7 +149,7 @@ class Writer:
         chunks = [self._chunk([choice]) for choice in events]
         if self._answer.complete and not self._job.include_usage:
             chunks[-1] = self._chunk([events[-1]], {"kvell": self._kvell()})
-        return b"".join(chunks)
+        return b"".join(told + chunks)
 
     def ending(self) -> bytes:
         """After the last block: the usage chunk if it was asked for, and the end mark."""
@@ -173,6 +176,8 @@ class Writer:
     def _chunk(self, choices: Sequence[Fields], more: Fields | None = None) -> bytes:
         body = self._head | {"object": self._wording.chunk_object, "choices": choices}
         usage: Fields = {"usage": None} if self._job.include_usage else {}
+        if self._job.continuous_usage:
+            usage = {"usage": self._answer.usage()}
         return event(body | usage | (more or {}))
 
     def _kvell(self, choices: Sequence[Fields] | None = None) -> Fields:

@@ -250,7 +250,7 @@ class Engine:
         if choice is None:
             if not generation.remaining and not generation.uncomputed:  # only its prompt was to be run
                 self._end(generation, generation.event(finish="length", prompt_logprobs=scored))
-            elif scored:
+            elif scored or generation.request.wants_progress:
                 self._events.append(generation.event(prompt_logprobs=scored))
             return
         finish = generation.append(choice.token)

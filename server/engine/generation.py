@@ -155,4 +155,5 @@ class Generation:
             decode_seconds=self.decode_seconds,
             prompt_logprobs=prompt_logprobs,
             refused=refused,
+            prompt_done=min(self.high_water, len(self.request.prompt)),
         )

@@ -43,6 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     deadline: float | None = None
     constraint: Constraint | None = None
     prompt_logprobs: int | None = None
+    wants_progress: bool = False
     owner: str = ""  # of the key that it came with: tokens are shared out fairly between owners, by weight
     weight: int = 1
     priority: int = 0  # lower goes first among its owner's
@@ -69,6 +70,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     prompt_logprobs  further entries for the prompt's tokens, from the second on, where they were asked for
     ended_by   why it ended, where finish doesn't say it all
     refused    the error is the user's fault: the constraint can't be compiled
+    prompt_done  prompt tokens that are computed or were cached, in events of their own where wants_progress was set
     """
 
     request_id: str
@@ -84,6 +86,7 @@ class TokenEvent(msgspec.Struct, frozen=True):
     decode_seconds: float = 0.0
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     refused: bool = False
+    prompt_done: int = 0
 
 
 class GroupStats(msgspec.Struct, frozen=True):

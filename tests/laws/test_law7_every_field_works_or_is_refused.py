@@ -149,6 +149,8 @@ BAD_ANYWHERE: list[tuple[str, Any]] = [
     ("stream_options", True),
     ("stream_options", {"include_usage": 1}),
     ("stream_options", {"include_obfuscation": True}),
+    ("stream_options", {"continuous_usage_stats": "yes"}),
+    ("stream_options", {"include_progress": 1}),
     ("stream_options", {"include_usage": True}),  # without stream
     ("stream_options", {}),
     ("priority", 101),

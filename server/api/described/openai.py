@@ -53,6 +53,15 @@ class CompletionAnswer(Wire):
     kvell: Kvell
 
 
+class PromptProgress(Wire):
+    """How far a prompt is: tokens that are processed, cached ones among them, of all of them."""
+
+    prompt: int
+    total: int
+    processed: int
+    cached: int
+
+
 class CompletionChunk(Wire):
     """A part of a streamed completion."""
 
@@ -63,6 +72,7 @@ class CompletionChunk(Wire):
     choices: list[CompletionChoice]
     usage: Usage | None = None
     kvell: Kvell | None = None
+    prompt_progress: PromptProgress | None = None
 
 
 class TopLogprob(Wire):
@@ -178,3 +188,4 @@ class ChatChunk(Wire):
     choices: list[ChatChunkChoice]
     usage: Usage | None = None
     kvell: Kvell | None = None
+    prompt_progress: PromptProgress | None = None

@@ -16,6 +16,8 @@ class StreamOptions(Wire):
 
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
+    continuous_usage_stats: bool | None = None
+    include_progress: bool | None = None
 
 
 class GenerationBody(SamplingFields, LengthFields, InsightFields):

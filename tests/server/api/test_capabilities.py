@@ -7,7 +7,7 @@ from msgspec import structs
 
 from server.api.defaults import BY_TYPE, FIXED
 from server.api.serving import SamplingDefaults
-from server.api.types import UNSERVED, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, Wire
+from server.api.types import UNSERVED, ChatBody, CompletionBody, DetokenizeBody, StreamOptions, TokenizeBody, Wire
 from tests.helpers.api_world import READY, World, make_world
 from tests.helpers.asgi import call
 
@@ -107,6 +107,6 @@ async def test_saying_a_default_is_the_same_as_saying_nothing(path: str) -> None
 
 def test_no_default_is_stated_of_a_field_that_is_not_there() -> None:
     wires = {wire.__name__: wire for wire in BODIES.values()}
-    known = {name for wire in wires.values() for name in wire.model_fields} | {"include_usage", "include_obfuscation"}
+    known = {name for wire in wires.values() for name in wire.model_fields} | set(StreamOptions.model_fields)
     assert set(FIXED) <= known
     assert all(set(names) <= set(wires[wire].model_fields) for wire, names in BY_TYPE.items())

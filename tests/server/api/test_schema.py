@@ -122,6 +122,7 @@ def test_every_body_has_an_example() -> None:
 WAYS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "stop": "lo"}),
     ("/v1/completions", {"prompt": "a", "echo": True, "max_tokens": 3}),
+    ("/v1/completions", {"prompt": "a", "stream_options": {"continuous_usage_stats": True, "include_usage": True}}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 2}),
     ("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1, "kvell_receipt": True, "return_token_ids": True}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 2, "n": 2}),
@@ -134,6 +135,8 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_way_of_answering_is_described(path: str, fields: dict[str, Any], stream: bool) -> None:
     world = make_world(says("é🎉", piece_id("lo"), "x", cached=1))
+    if not stream:
+        fields = {name: value for name, value in fields.items() if name != "stream_options"}
     answered = await call(world.app, "POST", path, fields | {"stream": stream})
     assert answered.status == 200, answered.body
     check(answered, path)

@@ -89,6 +89,51 @@ async def test_usage_comes_last_with_no_choices_and_is_null_before(path: str) ->
 
 
 @pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("last", [False, True])
+async def test_continuous_usage_is_what_has_come_so_far(path: str, last: bool) -> None:
+    options = {"continuous_usage_stats": True, "include_usage": last}
+    play = says("Hello", cached=1)
+    chunks = (await stream(make_world(play), path, stream_options=options, n=2)).chunks()
+    whole = (await call(make_world(play).app, "POST", path, BODIES[path] | {"n": 2})).json()["usage"]
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    assert counts[0] == 2  # one of each choice
+    assert chunks[-1]["usage"] == whole
+    assert (chunks[-1]["choices"] == []) == last
+    assert {chunk["usage"]["prompt_tokens"] for chunk in chunks} == {whole["prompt_tokens"]}
+
+
+def progressing(requests: Sequence[Request]) -> Iterable[Step]:
+    """Prompts that are done in three steps; the second one's choices share it."""
+    total = len(requests[0].prompt)
+    for done in (0, total - 2, total - 1):
+        yield [TokenEvent(request.id, prompt_done=done, cached_tokens=1) for request in requests]
+    lines = [events_of(request, ids_of("ab")) for request in requests]
+    for number in range(2):
+        yield [event for line in lines for event in line[number]]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_progress_of_each_prompt_comes_once_a_step_and_before_any_text(path: str) -> None:
+    world = make_world(progressing)
+    chunks = (await stream(world, path, stream_options={"include_progress": True}, n=2)).chunks()
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    total = len(world.service.submitted[0].prompt)
+    assert all(request.wants_progress for request in world.service.submitted)
+    assert told == [{"prompt": 0, "total": total, "processed": done, "cached": 1} for done in (total - 2, total - 1)]
+    assert [chunk["choices"] for chunk in chunks[:2]] == [[], []]
+    assert not any("prompt_progress" in chunk for chunk in chunks[2:])
+    assert len({(chunk["id"], chunk["created"]) for chunk in chunks}) == 1
+
+
+async def test_progress_is_told_only_where_it_was_asked_for() -> None:
+    world = make_world(progressing)
+    chunks = (await stream(world, COMPLETIONS)).chunks()
+    assert not any("prompt_progress" in chunk for chunk in chunks)
+    assert not world.service.submitted[0].wants_progress
+
+
+@pytest.mark.parametrize("path", BODIES)
 async def test_every_choice_has_one_reason_and_nothing_after_it(path: str) -> None:
     def play(requests: Sequence[Request]) -> Iterable[Step]:
         yield [TokenEvent(request.id, ids_of("ab")) for request in requests]

@@ -12,7 +12,7 @@ from model.batch import Chunk
 from model.sampling import Sampled, SamplingRow
 from model.sampling_params import SamplingParams
 from model.scores import Scores
-from server.engine.request import GroupStats, Request
+from server.engine.request import GroupStats, Request, TokenEvent
 from tests.helpers.fake_model import BAD_LOGITS, NOT_FINITE, RAISES, FakeRunner, QuickSampler
 from tests.helpers.workloads import Script
 from tests.helpers.worlds import Setting, World, make_world, solo
@@ -63,6 +63,33 @@ def test_an_answer_ends_with_its_stop_token_which_is_part_of_it() -> None:
 
 def test_one_token_can_be_all() -> None:
     assert len(make_world().run([make_request(prompt=[2], max_tokens=1)])["a"].tokens) == 1
+
+
+def events_of(world: World, request: Request) -> list[TokenEvent]:
+    world.engine.submit([request])
+    events: list[TokenEvent] = []
+    while world.engine.has_work:
+        events += world.engine.step().events
+    return events
+
+
+def test_a_long_prompt_tells_how_far_it_is_if_it_is_to() -> None:
+    prompt = random_prompt(2, 100)
+    asked = structs.replace(make_request(prompt=prompt, max_tokens=2), wants_progress=True)
+    world = make_world(Setting(max_num_batched_tokens=32, max_num_seqs=8))
+    events = events_of(world, asked)
+    before = [event.prompt_done for event in events if not event.tokens]
+    assert before == sorted(set(before))
+    assert before[-1] > 90
+    assert len(before) == 3
+    assert all(event.prompt_done == 100 for event in events if event.tokens)
+    again = events_of(world, structs.replace(asked, id="b"))
+    assert [event.prompt_done for event in again if not event.tokens] == []  # nearly all of it was cached
+
+
+def test_a_prompt_that_is_not_asked_tells_nothing() -> None:
+    events = events_of(make_world(Setting(max_num_batched_tokens=32)), make_request(prompt=random_prompt(2, 100)))
+    assert [event for event in events if not event.tokens] == [events[0]]  # that it was admitted
 
 
 @pytest.mark.parametrize("length", [1, 4, 9, 40])
