@@ -89,10 +89,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
         check_ids(prompt, wanted.param, model)
     wanted = _truncated(wanted, body.truncate_prompt_tokens, model)
     lengths = [_answer_length(len(prompt), wanted, limits) for prompt in wanted.prompts]
-    if (body.min_tokens or 0) > min(lengths):
-        raise InvalidValue(
-            f"min_tokens is {body.min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
-        )
+    _check_least(body, min(lengths))
     _check_scores(shown, wanted, num_shown)
     chooses = num_choices > num_shown  # by log-probabilities
     options = body.stream_options or StreamOptions()
