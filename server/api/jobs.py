@@ -150,6 +150,13 @@ def _check_scores(shown: Shown, wanted: Wanted, num_shown: int) -> None:
         )
 
 
+def _check_least(body: GenerationBody, most: int) -> None:
+    if (body.min_tokens or 0) > most:
+        raise InvalidValue(
+            f"min_tokens is {body.min_tokens}, but the answer ends after {most} tokens", param="min_tokens"
+        )
+
+
 def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits, num_choices: int) -> None:
     num_sequences = len(wanted.prompts) * num_choices
     if num_sequences > limits.max_sequences:
