@@ -88,8 +88,7 @@ def make_job(job_id: str, body: GenerationBody, wanted: Wanted, model: ServedMod
     for prompt in wanted.prompts:
         check_ids(prompt, wanted.param, model)
     wanted = _truncated(wanted, body.truncate_prompt_tokens, model)
-    lengths = [_answer_length(len(prompt), wanted, limits) for prompt in wanted.prompts]
-    _check_least(body, min(lengths))
+    lengths = _answer_lengths(wanted, body.min_tokens or 0, limits)
     _check_scores(shown, wanted, num_shown)
     chooses = num_choices > num_shown  # by log-probabilities
     options = body.stream_options or StreamOptions()
@@ -150,13 +149,6 @@ def _check_scores(shown: Shown, wanted: Wanted, num_shown: int) -> None:
         )
 
 
-def _check_least(body: GenerationBody, most: int) -> None:
-    if (body.min_tokens or 0) > most:
-        raise InvalidValue(
-            f"min_tokens is {body.min_tokens}, but the answer ends after {most} tokens", param="min_tokens"
-        )
-
-
 def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits, num_choices: int) -> None:
     num_sequences = len(wanted.prompts) * num_choices
     if num_sequences > limits.max_sequences:
@@ -167,6 +159,16 @@ def _check_together(body: GenerationBody, wanted: Wanted, limits: Limits, num_ch
         )
     if body.stream_options is not None and not body.stream:
         raise InvalidValue("stream_options is only allowed when stream is true", param="stream_options")
+
+
+def _answer_lengths(wanted: Wanted, min_tokens: int, limits: Limits) -> list[int]:
+    """By prompt. Raises PromptTooLong, or InvalidValue where an answer would end too early."""
+    lengths = [_answer_length(len(prompt), wanted, limits) for prompt in wanted.prompts]
+    if min_tokens > min(lengths):
+        raise InvalidValue(
+            f"min_tokens is {min_tokens}, but the answer ends after {min(lengths)} tokens", param="min_tokens"
+        )
+    return lengths
 
 
 def _answer_length(prompt_tokens: int, wanted: Wanted, limits: Limits) -> int:
