@@ -28,24 +28,23 @@ class RowWorkspace:
 
     def __init__(self, vocab: int, device: torch.device) -> None:
         self._vocab = vocab
-        self.row = torch.empty(-(-vocab // TILE) * TILE, dtype=torch.float32, device=device)
-        self._shifted = self.row[:vocab]
+        self._row = torch.empty(-(-vocab // TILE) * TILE, dtype=torch.float32, device=device)
+        self._shifted = self._row[:vocab]
 
     def shift(self, logits: Tensor, top: float) -> Values:
         """logits - top, padded with -inf; good until the next call of any method. (V,) -> (whole tiles,)"""
         torch.sub(logits, top, out=self._shifted)
         if self._vocab % TILE:
-            self.row[self._vocab :] = -torch.inf
-        return self.row.cpu().numpy()
+            self._row[self._vocab :] = -torch.inf
+        return self._row.cpu().numpy()
 
     def weigh(self, temperature: float) -> Values:
-        """The weights of what was shifted last, at the same place. (whole tiles,)"""
-        self.raise_e(1 / max(temperature, TINY))
-        return self.row.cpu().numpy()
+        """The weights of what was shifted last, at the same place. (whole tiles,)
 
-    def raise_e(self, factor: float) -> None:
-        """Every number x of the row becomes e ** (x * factor): as a power of two, which torch computes faster."""
-        self.row.mul_(math.log2(math.e) * factor).exp2_()
+        As a power of two, which is computed faster: exp(x / t) = 2 ** (x * log2(e) / t).
+        """
+        self._row.mul_(math.log2(math.e) / max(temperature, TINY)).exp2_()
+        return self._row.cpu().numpy()
 
 
 def tile_sums(weights: Values) -> Values:

@@ -9,7 +9,7 @@ On a GPU the same code runs: greedy rows stay there, one that draws or wants log
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -92,13 +92,7 @@ class Sampled:
 
 
 class Sampler:
-    """Chooses tokens. Has no state: equal rows give equal results, whenever and in whatever company.
-
-    workspace makes what weighs a row's tokens, of the vocabulary and the device.
-    """
-
-    def __init__(self, workspace: Callable[[int, torch.device], RowWorkspace] = RowWorkspace) -> None:
-        self._workspace = workspace
+    """Chooses tokens. Has no state: equal rows give equal results, whenever and in whatever company."""
 
     def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
         """One result per row, from the row's summary where this is all there is, else from its whole logits."""
@@ -131,7 +125,7 @@ class Sampler:
         if not rows:
             return []
         logits = logits.float().contiguous()
-        work = self._workspace(vocab, logits.device)
+        work = RowWorkspace(vocab, logits.device)
         masks = [(number, row.mask) for number, row in enumerate(rows) if row.mask is not None]
         with _edits(rows, vocab).applied(logits), masked(logits, masks):
             tokens, usable = _choose(logits, rows, work)

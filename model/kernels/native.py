@@ -75,7 +75,6 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     ),
     "kvell_add_bias": (None, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
     "kvell_finite_rows": (c_int64, (c_void_p, c_void_p, c_int64, c_int64, c_int32, c_void_p)),
-    "kvell_exponentials": (None, (c_void_p, c_void_p, c_int64, c_float)),
     "kvell_head_scratch_bytes": (c_int64, (c_void_p, c_void_p)),
     "kvell_head_rows": (None, (c_void_p, c_void_p)),
     "kvell_program_create": (c_void_p, (c_void_p, c_void_p, c_char_p, c_int64)),

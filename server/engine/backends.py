@@ -5,7 +5,6 @@ Knows settings and what "auto" means here; knows no cache sizes and no requests.
 
 import hashlib
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -18,9 +17,7 @@ from model.kernels.native import LIBRARY, NativeUnavailable, Team, proven_team
 from model.load import load_model
 from model.native_load import load_native_model
 from model.native_runner import NativeRunner
-from model.native_workspace import NativeWorkspace
 from model.runner import ModelRunner
-from model.sampling import Sampler
 from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 
@@ -69,10 +66,6 @@ class Backend:
         if self.team is not None:
             return load_native_model(checkpoint, self.team, on_progress=on_progress, read=read)
         return load_model(checkpoint, device=device, dtype=dtype, on_progress=on_progress, read=read)
-
-    def sampler(self) -> Sampler:
-        """What chooses tokens."""
-        return Sampler() if self.team is None else Sampler(partial(NativeWorkspace, team=self.team))
 
     def runner(
         self, decoder: Decoder, pool: KVPool, device: torch.device, *, max_tokens: int, max_len: int

@@ -19,6 +19,7 @@ from model.config import ModelConfig
 from model.errors import CheckpointError
 from model.families.registry import to_model_config
 from model.quant.rounding import Rounding, plan_rounding, quantization_of
+from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig
 from server.engine.backends import KV_DTYPES, Backend, choose_backend
@@ -74,7 +75,7 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     engine = Engine(
         manager,
         runner,
-        kinds.backend.sampler(),
+        Sampler(),
         Limits(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,

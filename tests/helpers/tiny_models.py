@@ -82,12 +82,7 @@ def torch_runner(decoder: Decoder, pool: KVPool) -> ModelRunner:
 
 
 def make_real_world(
-    decoder: Decoder,
-    setting: Setting,
-    *,
-    runner: MakeRunner = torch_runner,
-    kv_dtype: torch.dtype | None = None,
-    sampler: Sampler | None = None,
+    decoder: Decoder, setting: Setting, *, runner: MakeRunner = torch_runner, kv_dtype: torch.dtype | None = None
 ) -> World:
     """The engine over a decoder, a pool and the real sampler. The setting's windows are those of its KV groups."""
     config = decoder.config
@@ -101,16 +96,11 @@ def make_real_world(
         head_dim=config.head_dim,
         dtype=kv_dtype or decoder.dtype,
     )
-    return make_world(setting, runner=runner(decoder, pool), clear=pool.clear, sampler=sampler or Sampler())
+    return make_world(setting, runner=runner(decoder, pool), clear=pool.clear, sampler=Sampler())
 
 
 def alone(
-    decoder: Decoder,
-    request: Request,
-    *,
-    runner: MakeRunner = torch_runner,
-    kv_dtype: torch.dtype | None = None,
-    sampler: Sampler | None = None,
+    decoder: Decoder, request: Request, *, runner: MakeRunner = torch_runner, kv_dtype: torch.dtype | None = None
 ) -> Answer:
     """What a request gets with plenty of everything and nobody else: its prompt in one chunk, nothing cached."""
     config = decoder.config
@@ -119,5 +109,4 @@ def alone(
     setting = Setting(
         windows, (blocks,) * len(windows), max_num_seqs=1, max_num_batched_tokens=1024, prefix_cache=False
     )
-    world = make_real_world(decoder, setting, runner=runner, kv_dtype=kv_dtype, sampler=sampler)
-    return world.run([request])[request.id]
+    return make_real_world(decoder, setting, runner=runner, kv_dtype=kv_dtype).run([request])[request.id]

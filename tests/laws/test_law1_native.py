@@ -16,8 +16,6 @@ import torch
 from cache.pool import KVPool
 from model.decoder import Decoder
 from model.native_runner import NativeRunner
-from model.native_workspace import NativeWorkspace
-from model.sampling import Sampler
 from model.sampling_params import SamplingParams
 from model.wishes import wish_of
 from server.engine.request import Request
@@ -26,10 +24,6 @@ from tests.helpers.native_teams import native_team
 from tests.helpers.tiny_models import alone, make_real_world
 from tests.helpers.workloads import make_requests, scatter
 from tests.helpers.worlds import Answer, Setting, World
-
-
-def sampler_on(threads: int) -> Sampler:
-    return Sampler(lambda vocab, device: NativeWorkspace(vocab, device, native_team(threads)))
 
 
 def runner_on(threads: int) -> Callable[[Decoder, KVPool], NativeRunner]:
@@ -49,8 +43,7 @@ class Model:
     windows: tuple[int | None, ...]
 
     def world(self, setting: Setting, *, threads: int = 2) -> World:
-        runner, sampler = runner_on(threads), sampler_on(threads)
-        return make_real_world(decoder_of(self), setting, runner=runner, kv_dtype=self.kv_dtype, sampler=sampler)
+        return make_real_world(decoder_of(self), setting, runner=runner_on(threads), kv_dtype=self.kv_dtype)
 
     def roomy(self, *, size: int = 512, num_seqs: int = 40, blocks: int = 700, cached: bool = True) -> Setting:
         groups = len(self.windows)
@@ -76,8 +69,7 @@ known: dict[tuple[Model, bytes], Answer] = {}
 def expected(model: Model, request: Request) -> Answer:
     key = model, msgspec.msgpack.encode(msgspec.structs.replace(request, id=""))
     if key not in known:
-        options = {"runner": runner_on(2), "kv_dtype": model.kv_dtype, "sampler": sampler_on(2)}
-        known[key] = alone(decoder_of(model), request, **options)  # type: ignore[arg-type]
+        known[key] = alone(decoder_of(model), request, runner=runner_on(2), kv_dtype=model.kv_dtype)
     return known[key]
 
 

@@ -73,6 +73,7 @@ def test_picked_rows_are_the_same_rows() -> None:
     scores, order = mixed(logits, rows), [7, 3, 29, 0, 12, 11]
     picked = scores.pick(order)
     assert len(picked) == len(order)
+    assert [place for place in picked.places if place is not None] == list(range(len(picked.logits)))
     everything = Sampler().choose(scores, rows)
     assert Sampler().choose(picked, [rows[i] for i in order]) == [everything[i] for i in order]
     assert len(scores.pick([])) == 0

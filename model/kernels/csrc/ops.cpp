@@ -134,14 +134,6 @@ void kvell_add_bias(kvell_team* team, float* x, int64_t x_stride, int64_t num_to
   each_row(team, num_tokens, columns, [&](int64_t t) { rows.add(x + t * x_stride, bias, columns, x + t * x_stride); });
 }
 
-void kvell_exponentials(kvell_team* team, float* x, int64_t n, float factor) {
-  const RowKernels& rows = *kernels_of(team).rows;
-  parallel(team, ceil_div(n, kTileFloats), [&](int64_t tile, int) {
-    const int64_t first = tile * kTileFloats, left = n - first;
-    rows.exponentials(x + first, factor, left < kTileFloats ? left : kTileFloats, x + first);
-  });
-}
-
 int64_t kvell_finite_rows(kvell_team* team, const float* x, int64_t x_stride, int64_t num_tokens, int32_t columns,
                           uint8_t* finite) {
   const RowKernels& rows = *kernels_of(team).rows;

@@ -66,8 +66,6 @@ KVELL_API void kvell_add_bias(kvell_team* team, float* x, int64_t x_stride, int6
 // finite[t]: 1 where all of row t is finite, else 0. Returns how many rows are not.
 KVELL_API int64_t kvell_finite_rows(kvell_team* team, const float* x, int64_t x_stride, int64_t num_tokens,
                                     int32_t columns, uint8_t* finite);
-// x[i] = e^(x[i] * factor), 0 below e^-87. n numbers in a row: the weights of one row's tokens.
-KVELL_API void kvell_exponentials(kvell_team* team, float* x, int64_t n, float factor);
 
 namespace kvell {
 
@@ -86,8 +84,6 @@ struct RowKernels {
   // e^(x - top) with top, the largest.
   void (*find_best)(const float* x, int64_t n, int32_t first_id, Best* best);
   float (*sum_exponentials)(const float* x, int64_t n, float* top);
-  // out = e^(x * factor).
-  void (*exponentials)(const float* x, float factor, int64_t n, float* out);
 };
 
 }  // namespace kvell

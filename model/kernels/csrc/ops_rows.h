@@ -110,11 +110,7 @@ bool finite_row(const float* x, int64_t n) {
   return finite;
 }
 
-void exponentials(const float* x, float factor, int64_t n, float* out) {
-  by_eight(n, [&](int64_t i, int64_t k) { put(out + i, exp(mul(get(x + i, k), splat(factor))), k); });
-}
-
-constexpr RowKernels ROW_KERNELS = {norm_row,   add_row,   scale_row,        gate_row,    rotate_row, store_row,
-                                    finite_row, find_best, sum_exponentials, exponentials};
+constexpr RowKernels ROW_KERNELS = {norm_row,  add_row,    scale_row, gate_row,        rotate_row,
+                                    store_row, finite_row, find_best, sum_exponentials};
 
 }  // namespace

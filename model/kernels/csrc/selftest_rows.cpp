@@ -148,8 +148,6 @@ constexpr RowCheck ROW_CHECKS[] = {
     {"check for finite numbers", run_finite},
     {"best entries", run_best},
     {"sum of exponentials", run_sum},
-    {"exponentials",
-     [](const RowKernels& k, RowCase& c) { k.exponentials(c.x.data(), 3.0f, c.n, c.out.data()); }},
 };
 
 }  // namespace
