@@ -62,3 +62,19 @@ def test_a_field_of_a_row_that_is_not_known_here_must_be_thought_about() -> None
 )
 def test_what_a_row_needs(changes: dict[str, object], wish: Wish) -> None:
     assert SamplingRow(replace(SamplingParams(), **changes), 5, (), ()).wish == wish  # type: ignore[arg-type]
+
+
+CHANGES_LOGITS_OR_FILTERS = {
+    "typical_p": 0.5,
+    "xtc_probability": 0.5,
+    "dry_multiplier": 1.0,
+    "bad_words": ((1,),),
+    "allowed_token_ids": (1, 2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES_LOGITS_OR_FILTERS)
+@pytest.mark.parametrize("few", [{"temperature": 0.0}, {"top_k": 5}], ids=str)
+def test_what_looks_at_more_than_the_few_best_needs_whole_logits(name: str, few: dict[str, float]) -> None:
+    params = replace(SamplingParams(**few), **{name: CHANGES_LOGITS_OR_FILTERS[name]})  # type: ignore[arg-type]
+    assert SamplingRow(params, 5, (), ()).wish.whole

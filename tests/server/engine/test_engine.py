@@ -156,12 +156,15 @@ def test_neighbours_share_what_a_scored_prompt_computes() -> None:
     assert sum(stats.prompt_tokens for stats in world.history) == 41 + 1
 
 
-def test_a_scored_prompt_that_is_thrown_out_scores_nothing_twice() -> None:
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_scored_prompt_that_is_thrown_out_halfway_scores_nothing_twice(cached: bool) -> None:
     """It resumes from the cache as far as it was scored, and no further."""
-    requests = [make_request("old", random_prompt(1, 8), max_tokens=40), scored_request("new", random_prompt(2, 30), 1)]
-    world = make_world(Setting(num_blocks=(12,), max_num_batched_tokens=6))
-    answers = world.run([requests[0]]) and world.run([structs.replace(requests[0], id="again"), requests[1]])
-    assert answers["new"].said == solo(requests[1], (None,)).said
+    old, new = make_request("old", random_prompt(1, 8), max_tokens=40), scored_request("new", random_prompt(2, 24), 1)
+    world = make_world(Setting(num_blocks=(12,), max_num_batched_tokens=2, prefix_cache=cached))
+    answers = world.run([old, new])
+    assert answers["new"].preemptions >= 1
+    assert answers["new"].said == solo(new, (None,)).said
+    assert answers["new"].cached_tokens == 0, "what it computed itself saved it nothing"
 
 
 def test_broken_logits_of_a_scored_prompt_end_it_alone() -> None:
