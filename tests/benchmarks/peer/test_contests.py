@@ -118,6 +118,11 @@ def test_figures_that_a_round_lacks_are_left_out() -> None:
     assert record.values("nobody", "tok_s") == []
 
 
+def test_a_median_is_not_moved_by_one_odd_round() -> None:
+    record = Record("kvell", "tok_s", rounds={"kvell": [{"tok_s": 1.0}, {"tok_s": 90.0}, {"tok_s": 2.0}]})
+    assert record.median("kvell", "tok_s") == 2.0
+
+
 def contest(name: str, group: str, measure: Callable[[], Figures] = dict) -> Contest:
     return Contest(name, group, "tok_s", Contender("kvell", "", measure))
 
