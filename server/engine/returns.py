@@ -4,8 +4,9 @@ A virtual queue. Each refusal is handed the next place in it, so that those who 
 each other; a place that is due is kept for its owner for a moment, and then given up. Knows no requests.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from math import ceil
 
 LONGEST_WAIT_SECONDS = 600
@@ -20,7 +21,6 @@ class Returns:
         self._clock = clock
         self._last = 0.0  # when the last place handed out becomes free
         self._promised: deque[tuple[float, str]] = deque()  # due, mark; roughly by due
-        self._due: Counter[str] = Counter()  # due now, by mark
 
     def hand_out(self, mark: str, places_per_second: float) -> int:
         """The next place: whole seconds from now, rounded up, at least 1."""
@@ -32,27 +32,18 @@ class Returns:
 
     def kept_from(self, mark: str) -> int:
         """How many places are kept for others now; none from one who has a place."""
-        self._settle()
-        return 0 if self._due[mark] else self._due.total()
+        due = self._due_now()
+        return 0 if mark in due else len(due)
 
     def take(self, mark: str) -> None:
         """This one was let in. If a place was kept, it is taken."""
-        self._settle()
-        for place, (due, whose) in enumerate(self._promised):
-            if due > self._clock() + EARLY_SECONDS:
-                break
-            if whose == mark:
-                del self._promised[place]
-                self._due[mark] -= 1
-                return
+        due = self._due_now()
+        if mark in due:
+            del self._promised[due.index(mark)]
 
-    def _settle(self) -> None:
-        """Forget what nobody came for, and count what is due."""
+    def _due_now(self) -> list[str]:
+        """Whose places are due: the marks at the queue's front. What nobody came for is forgotten."""
         now = self._clock()
         while self._promised and self._promised[0][0] < now - GRACE_SECONDS:
             self._promised.popleft()
-        self._due = Counter()
-        for due, mark in self._promised:
-            if due > now + EARLY_SECONDS:
-                break
-            self._due[mark] += 1
+        return [mark for _, mark in takewhile(lambda place: place[0] <= now + EARLY_SECONDS, self._promised)]

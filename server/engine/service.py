@@ -56,7 +56,6 @@ class EngineService:
         self._metrics = metrics
         self._on_progress = on_progress
         self._command = command
-        self._clock = clock
         self._state: State = "starting"
         self._draining = False
         self._process: EngineProcess | None = None

@@ -8,47 +8,20 @@ import json
 from collections.abc import Callable
 
 from server.api.tools.calls import Parsed
-from server.api.tools.collector import Collector, held_back
+from server.api.tools.marked import MarkedParser
 from server.api.tools.reader import SPACE
 
 MARK, ARGS = "[TOOL_CALLS]", "[ARGS]"
 
 
-class MistralParser:
+class MistralParser(MarkedParser):
     """Text before the mark is content."""
 
+    mark = MARK
+
     def __init__(self, new_id: Callable[[], str]) -> None:
-        self._collector = Collector(new_id)
-        self._buffer = ""
+        super().__init__(new_id)
         self._named = False  # the form with [ARGS]
-        self._step: Callable[[Parsed], bool] = self._text
-
-    def push(self, text: str) -> Parsed:
-        """More text of the answer."""
-        self._buffer += text
-        parsed = Parsed()
-        while self._buffer and self._step(parsed):
-            pass
-        return parsed
-
-    def flush(self) -> Parsed:
-        """The answer has ended."""
-        parsed = Parsed()
-        if self._step == self._text and not (self._collector.count and self._buffer.isspace()):
-            parsed.text = self._buffer
-        self._buffer = ""
-        return parsed
-
-    def _text(self, parsed: Parsed) -> bool:
-        before, mark, after = self._buffer.partition(MARK)
-        if mark:
-            parsed.text += before.rstrip()
-            self._buffer, self._step = after, self._behind_mark
-            return True
-        free = len(self._buffer) - held_back(self._buffer, (MARK,))
-        parsed.text += self._buffer[:free]
-        self._buffer = self._buffer[free:]
-        return False
 
     def _behind_mark(self, parsed: Parsed) -> bool:
         self._buffer = self._buffer.lstrip(SPACE)
