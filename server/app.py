@@ -9,62 +9,29 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from model.checkpoint.source import Checkpoint, open_checkpoint
 from model.tokenizer.open import open_chat_template, open_tokenizer
-from server.api import (
-    anthropic,
-    capabilities,
-    chat,
-    completions,
-    health,
-    live,
-    models,
-    page,
-    render,
-    replay,
-    requests,
-    responses,
-    tokenize,
-)
-from server.api.described import ANSWERS
-from server.api.errors import install_handlers
-from server.api.guard import RequireKey
-from server.api.middleware import RequestLog
-from server.api.schema import describe_types
+from server.api.routes import create_app
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
-from server.api.types import (
-    ChatBody,
-    CompletionBody,
-    CountTokensBody,
-    DetokenizeBody,
-    MessagesBody,
-    ReplayBody,
-    ResponsesBody,
-    TokenizeBody,
-)
 from server.config import ServerConfig
 from server.connections import Connection, allow_many_files
 from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
 from server.keys import KeyFileError, KeyRing
 from server.metrics import Metrics
+from server.version import kvell_version
 
 MAX_SEQUENCES = 512  # of one request: prompts times n
 CLOSE_SECONDS = 5  # for the last bytes of answers that are complete
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that they never post into a closed one
-
-EXPOSED_HEADERS = ("x-request-id", "x-kvell-seed", "retry-after")
 
 OnProgress = Callable[[Progress], None]
 OnReady = Callable[[Ready, ServedModel], None]
@@ -99,58 +66,6 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     return ModelFacts(digest=checkpoint.digest(), format=checkpoint.format, stored_bytes=stored)
 
 
-ABOUT = "OpenAI's paths and JSON, and Anthropic's Messages. A field works or is refused by name with a 400."
-BODIES = (
-    ChatBody,
-    CompletionBody,
-    CountTokensBody,
-    DetokenizeBody,
-    MessagesBody,
-    ReplayBody,
-    ResponsesBody,
-    TokenizeBody,
-)
-ROOMS = (
-    chat,
-    completions,
-    responses,
-    anthropic,
-    health,
-    live,
-    models,
-    page,
-    tokenize,
-    render,
-    replay,
-    requests,
-    capabilities,
-)
-
-
-def create_app(
-    serving: Serving, *, keys: KeyRing | None = None, open_metrics: bool = False, origins: Sequence[str] = ()
-) -> ASGIApp:
-    """The routes over `serving`. With keys, every path but liveness and readiness needs one of them.
-
-    origins: whose pages a browser lets ask; their preflight requests carry no key and learn nothing.
-    """
-    routes = FastAPI(title="kvell", version=_version(), redoc_url=None, redirect_slashes=False)
-    for room in ROOMS:
-        routes.include_router(room.router(serving))
-    describe_types(routes, (*BODIES, *ANSWERS), ABOUT)
-    install_handlers(routes)
-    # outermost, so that the answers to our own faults have an id and a line, too
-    app: ASGIApp = routes
-    if keys is not None:
-        opened = frozenset(("/metrics",)) if open_metrics else frozenset()
-        app = RequireKey(routes, keys, serving.metrics, also_open=opened)
-    if origins:
-        app = CORSMiddleware(
-            app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED_HEADERS
-        )
-    return RequestLog(app)
-
-
 class _Server(uvicorn.Server):
     """uvicorn without its signal handling: it would close the listening socket before the streams have ended."""
 
@@ -180,7 +95,7 @@ class Running:
         self._model_id = model_id
         self._keys = keys
         self._generation = generation
-        self._metrics = Metrics(version=_version())
+        self._metrics = Metrics(version=kvell_version())
         self._draining: asyncio.Task[None] | None = None
         self._http: _Server | None = None
 
@@ -257,13 +172,6 @@ class Running:
             logger.warning("the drain timeout passed; what still ran was cut short")
         if self._http is not None:
             self._http.should_exit = True
-
-
-def _version() -> str:
-    try:
-        return version("kvell")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
 
 
 def _make_server(app: ASGIApp, settings: ServerConfig) -> _Server:

@@ -27,7 +27,8 @@ from server.engine.errors import StartupFailed
 from server.engine.wire import Ready
 from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
-from server.settings import DEFAULT_MODEL, SETTINGS, ConfigError, Setting
+from server.setting import ConfigError, Setting
+from server.settings import DEFAULT_MODEL, SETTINGS
 
 app = typer.Typer(
     help="Serve a language model over HTTP, with the API that OpenAI's clients speak.",

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from server.settings import DEFAULT_MODEL, SETTINGS, ConfigError, Setting
+from server.setting import ConfigError, Setting
+from server.settings import DEFAULT_MODEL, SETTINGS
 
 Device = Literal["auto", "cpu", "cuda"]
 Backend = Literal["auto", "native", "torch"]

@@ -18,14 +18,24 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAY_IMPORT = {
     "cache": (),
     "model": (),
-    "server.settings": (),
-    "server.config": ("server.settings",),
+    "server.setting": (),
+    "server.settings": ("server.setting",),
+    "server.config": ("server.setting", "server.settings"),
     "server.logs": ("server.config",),
     "server.keys": ("server.config",),
+    "server.version": (),
     "server.catalogue": ("model", "server.config"),
     "server.metrics": ("server.config", "server.engine", "model"),
     "server.engine": ("server.config", "server.logs", "model", "cache"),
-    "server.api": ("server.engine", "server.config", "server.keys", "server.logs", "server.metrics", "model"),
+    "server.api": (
+        "server.engine",
+        "server.config",
+        "server.keys",
+        "server.logs",
+        "server.metrics",
+        "server.version",
+        "model",
+    ),
     "server": ("server", "model"),
 }
 

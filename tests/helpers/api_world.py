@@ -9,8 +9,8 @@ from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.routes import create_app
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
-from server.app import create_app
 from server.engine.admission import Admission, Visitor
 from server.engine.errors import ServiceError
 from server.engine.inflight import InFlight

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from server.api.guard import RequireKey
+from server.api.routes import ROOMS
 from server.api.unsupported import FAMILIES, STATELESS
-from server.app import ROOMS
 from server.keys import Key, KeyLimits
 from server.metrics import Metrics
 from tests.helpers.api_world import key_ring, make_world

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.config import EngineConfig, ServerConfig, build_config, describe
-from server.settings import DEFAULT_MODEL, SETTINGS, ConfigError, Setting, parse_bytes
+from server.setting import ConfigError, Setting, parse_bytes
+from server.settings import DEFAULT_MODEL, SETTINGS
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 

@@ -9,7 +9,8 @@ from msgspec import structs
 from safetensors.numpy import load_file
 
 from model.checkpoint.source import open_checkpoint
-from server.app import create_app, open_model
+from server.api.routes import create_app
+from server.app import open_model
 from tests.helpers.api_world import READY, make_world
 from tests.helpers.asgi import call
 from tests.helpers.tiny_model_dir import make_model_dir
