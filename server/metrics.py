@@ -50,6 +50,7 @@ SECONDS = (
 )
 # fmt: on
 STEP_TOKENS = tuple(float(2**power) for power in range(14))
+DISK_ACTIONS = ("read", "written", "refused")
 WINDOW_SECONDS = 10.0
 RECENT = 32  # first tokens, for the live view's median
 
@@ -142,6 +143,12 @@ class Metrics:
         self._usage = self._gauge("kv_cache_usage_ratio", "Share of the KV cache's bytes that live sequences hold.")
         self._preemptions = self._counter("preemptions_total", "Sequences that gave up their blocks to others.")
         self._recomputed = self._counter("recomputed_tokens_total", "Tokens run again because of a preemption.")
+        self._disk_bytes = self._gauge("prefix_cache_disk_bytes", "What the blocks in --prefix-cache-dir take.")
+        self._disk_blocks = self._counter(
+            "prefix_cache_disk_blocks_total", "Blocks read from, written to, and refused from disk.", "action"
+        )
+        for action in DISK_ACTIONS:
+            self._disk_blocks.labels(action)
         self._step = self._histogram("step_seconds", "Duration of an engine step.")
         self._step_tokens = self._histogram("step_tokens", "Tokens run in an engine step.", STEP_TOKENS)
         self._up = self._gauge("engine_up", "1 while the engine makes progress.")
@@ -196,6 +203,10 @@ class Metrics:
         self._preemptions.inc(stats.preemptions)
         self._recomputed.inc(stats.recomputed_tokens)
         self._set_cache(stats)
+        if stats.disk is not None:
+            self._disk_bytes.set(stats.disk.num_bytes)
+            for action in DISK_ACTIONS:
+                self._disk_blocks.labels(action).inc(getattr(stats.disk, f"blocks_{action}"))
         tokens = stats.prompt_tokens + stats.decode_tokens
         if tokens:
             self._step.observe(stats.seconds)

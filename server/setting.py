@@ -100,6 +100,10 @@ def any_path(text: str) -> Path:
         raise ValueError(text) from error
 
 
+def path_text(text: str) -> str:
+    return str(any_path(text).absolute())
+
+
 def origins(text: str) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     if not all(re.fullmatch(r"\*|https?://[^\s/,]+", part) for part in parts):

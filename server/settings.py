@@ -12,6 +12,7 @@ from server.setting import (
     one_of,
     origins,
     parse_bytes,
+    path_text,
     seconds,
     switch,
     whole,
@@ -80,6 +81,15 @@ SETTINGS: tuple[Setting, ...] = (
         "type of cached keys and values; int8: codes with a scale per token and head, in half of bfloat16's memory",
     ),
     _engine("prefix-cache", "prefix_cache", switch, "on, off", "on", "reuse the KV of equal prompt beginnings"),
+    _engine(
+        "prefix-cache-dir",
+        "prefix_cache_dir",
+        path_text,
+        "path of a folder",
+        "none",
+        "folder that keeps the KV of prompts beyond a restart",
+    ),
+    _engine("prefix-cache-size", "prefix_cache_bytes", parse_bytes, SIZES, "4GiB", "most that this folder may hold"),
     _server(
         "max-waiting-requests",
         "max_waiting_requests",

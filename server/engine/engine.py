@@ -21,14 +21,8 @@ from server.engine.generation import Generation
 from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
-from server.engine.request import (
-    GroupPicture,
-    GroupStats,
-    Request,
-    StepStats,
-    TokenEvent,
-    TokenLogprob,
-)
+from server.engine.reloading import Reloading
+from server.engine.request import GroupPicture, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
 from server.engine.scheduler import Limits, Scheduler, Work
 from server.engine.scoring import choice_logprobs, first_rows, score_prompts
 
@@ -77,13 +71,14 @@ class Engine:
         clear: Callable[[int, Sequence[int]], None],
         clock: Callable[[], float],
         grammars: Grammars | None = None,
+        disk: Reloading | None = None,
     ) -> None:
         self._manager = manager
         self._runner = runner
         self._sampler = sampler
         self._block_bytes = tuple(block_bytes)
         self._clock = clock
-        self._scheduler = Scheduler(manager, limits, clear)
+        self._scheduler = Scheduler(manager, limits, clear, disk)
         self._pacer = Pacer(
             target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
         )
@@ -97,11 +92,14 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether the next step would run or deliver something. False while all that is left waits for its grammar."""
-        return bool(self._events) or len(self._live) > len(self._compiling) or self._compiling.any_ready
+        if self._events or self._compiling.any_ready or self._scheduler.disk.wants_step:
+            return True
+        return len(self._live) > len(self._compiling)
 
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called, on another thread, when has_work may have become true by itself."""
         self._compiling.on_ready(wake)
+        self._scheduler.disk.on_change(wake)
 
     def submit(self, requests: Sequence[Request]) -> None:
         """New requests join the line, in order. One that can never run gets its error with the next step."""
@@ -288,6 +286,7 @@ class Engine:
             waiting=len(self._scheduler.waiting) + len(self._compiling),
             preemptions=num_preempted,
             groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
+            disk=self._scheduler.disk.stats(),
         )
 
 

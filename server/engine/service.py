@@ -76,6 +76,7 @@ class EngineService:
             clock=clock,
         )
         self._watch_ms = 0
+        self._disk_warning = ""  # what was said of the blocks on disk
         self._forecast = Forecast(clock)
 
     @property
@@ -233,6 +234,9 @@ class EngineService:
 
     def _note_step(self, step: Step) -> None:
         self._metrics.step(step.stats)
+        if step.stats.disk and step.stats.disk.warning not in ("", self._disk_warning):
+            self._disk_warning = step.stats.disk.warning
+            logger.warning(self._disk_warning)
         self.picture = step.picture or self.picture
         for event in step.events:
             self._in_flight.take(event)
