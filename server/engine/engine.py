@@ -93,6 +93,7 @@ class Engine:
         self._live: dict[str, Generation] = {}
         self._timed: dict[str, Generation] = {}  # those of them that have a deadline
         self._events: list[TokenEvent] = []  # not yet delivered
+        self._tell_begun: Callable[[Sequence[str]], None] = lambda request_ids: None
 
     @property
     def has_work(self) -> bool:
@@ -103,12 +104,17 @@ class Engine:
         """`wake` is called, on another thread, when has_work may have become true by itself."""
         self._compiling.on_ready(wake)
 
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None:
+        """`tell` hears the ids of those that left the line, before the step that first runs them."""
+        self._tell_begun = tell
+
     def submit(self, requests: Sequence[Request]) -> None:
         """New requests join the line, in order. One that can never run gets its error with the next step."""
         now = self._clock()
         for request in requests:
             assert request.id not in self._live, f"request {request.id} is already under way"
-            generation = Generation(request, arrival=next(self._arrivals), waiting_since=now)
+            since = now if request.waiting_since is None else request.waiting_since
+            generation = Generation(request, arrival=next(self._arrivals), waiting_since=since)
             fault = self._fault(request)
             if fault:
                 self._events.append(generation.event(finish="error", error=fault))
@@ -140,8 +146,9 @@ class Engine:
         counted = plan.counts()
         for generation in plan.impossible:
             self._fail(generation, "the KV cache is too small for this request even alone")
+        if plan.admitted:
+            self._tell_begun([each.request.id for each in plan.admitted])
         self._run(plan.work)
-        self._announce(plan.admitted)
         seconds = self._clock() - started
         self._pacer.observe(prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds)
         events, self._events = self._events, []
@@ -271,11 +278,6 @@ class Engine:
         del self._live[generation.request.id]
         self._timed.pop(generation.request.id, None)
         self._events.append(event)
-
-    def _announce(self, admitted: Sequence[Generation]) -> None:
-        """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""
-        told = {event.request_id for event in self._events}
-        self._events += [each.event() for each in admitted if each.request.id not in told]
 
     def _stats(self, seconds: float, counted: tuple[int, int, int], *, num_preempted: int) -> StepStats:
         groups = zip(self._manager.stats(), self._block_bytes, strict=True)

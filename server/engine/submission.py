@@ -5,17 +5,21 @@ size is bounded by the requests' max_tokens.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
-from server.engine.errors import ServiceError
+from server.engine.errors import RequestError, ServiceError
 from server.engine.request import TokenEvent
 
-# told what the consumer no longer wants, and how many of the tokens that had come it never took
-OnDrop = Callable[[Sequence[str], int], None]
+
+class OnDrop(Protocol):
+    """Told what the consumer no longer wants, how many of the tokens that had come it never took, and whether it has
+    all that it wanted."""
+
+    def __call__(self, request_ids: Sequence[str], unread_tokens: int, *, answered: bool) -> None: ...
 
 
 class Submission:
@@ -28,7 +32,7 @@ class Submission:
         self._open = dict.fromkeys(request_ids)  # not finished as far as the consumer knows; a dict keeps the order
         self._pending: dict[str, list[TokenEvent]] = {}
         self._on_drop = on_drop
-        self._failure: ServiceError | None = None
+        self._failure: RequestError | ServiceError | None = None
         self._wake = asyncio.Event()
         self.admitted = False  # the engine has begun with at least one of the requests
 
@@ -37,7 +41,8 @@ class Submission:
     async def batch(self) -> Sequence[TokenEvent]:
         """Wait for events, then take all that are there, at most one per request. Empty once all have finished.
 
-        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down.
+        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down, RequestError
+        when the engine died of this request.
         """
         while not self._pending:
             if self._failure is not None:
@@ -59,7 +64,8 @@ class Submission:
                 yield event
 
     def cancel(self, request_id: str | None = None) -> None:
-        """No more events of this request (None: of any); the engine drops it. No-op once it has finished."""
+        """No more events of this request, which said enough, or (None) of any; the engine drops it. No-op once it has
+        finished."""
         dropped = list(self._open) if request_id is None else [request_id] if request_id in self._open else []
         if not dropped:
             return
@@ -67,7 +73,7 @@ class Submission:
         for each in dropped:
             del self._open[each]
         self._wake.set()
-        self._on_drop(dropped, unread)
+        self._on_drop(dropped, unread, answered=request_id is not None)
 
     def close(self) -> None:
         """Cancel whatever is unfinished."""
@@ -87,7 +93,7 @@ class Submission:
         self._pending.setdefault(event.request_id, []).append(event)
         self._wake.set()
 
-    def fail(self, error: ServiceError) -> None:
+    def fail(self, error: RequestError | ServiceError) -> None:
         """Nothing more will come. What came before is still handed out, then the error is raised."""
         self._failure = error
         self._wake.set()
