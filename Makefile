@@ -36,8 +36,10 @@ serve: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
 
-# In an environment of their own: they are large, and their pins are not ours. The server under test runs in .venv.
+# In an environment of their own: they are large, and their pins (constraints-clients.txt) are not ours. The server under
+# test runs in .venv.
 CLIENTS := .venv-clients
+NODE_PACKAGES := openai@6.49.0 zod@4.6.7
 CLIENT_PACKAGES := import tomllib; \
   print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["clients"], sep="\n")
 
@@ -45,11 +47,12 @@ test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
 	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
 	  $(CLIENTS)/bin/python -m pytest -q tests/clients
 
-$(CLIENTS)/.installed: pyproject.toml
+$(CLIENTS)/.installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(PYTHON) -c '$(CLIENT_PACKAGES)' > $(CLIENTS)/packages.txt
-	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q -r $(CLIENTS)/packages.txt
-	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) openai zod; fi
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q --prefer-binary -c constraints-clients.txt \
+	  -r $(CLIENTS)/packages.txt
+	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) $(NODE_PACKAGES); fi
 	@touch $@
 
 check: $(VENV)/.installed-test
