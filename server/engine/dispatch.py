@@ -1,6 +1,6 @@
 """The requests' way to the engine process and back: through the gate, in flight, to whoever waits for their events.
 
-API process, on its event loop. Knows messages; whether there is an engine to send them to, `server.engine.service` knows.
+API process, on its event loop. Knows messages; whether there is an engine, `server.engine.service` tells it.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Dispatch:
         self._release()
 
     def lose(self, error: ServiceError) -> int:
-        """The engine is gone: tell everyone who was inside; how many that were. Whoever waits outside goes on waiting."""
+        """The engine is gone: tell everyone who was inside; how many that were. Whoever waits outside waits on."""
         self._has_engine = False
         loss = self._gate.lose()
         self._end(self._in_flight.fail(CondemnedRequest(CONDEMNED), loss.condemned))

@@ -8,12 +8,10 @@ same requests in the same order with the same step budgets give the same events,
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 from cache.manager import CacheManager
 from cache.picture import NUM_COLOURS, runs, shrink
-from model.batch import Chunk
-from model.sampling import Sampled, SamplingRow
+from model.sampling import Sampled
 from model.scores import Scores
 from server.engine.compiling import Compiling
 from server.engine.constraint import Grammars
@@ -21,6 +19,7 @@ from server.engine.generation import Generation
 from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
+from server.engine.parts import Chooser, Runner
 from server.engine.request import (
     GroupPicture,
     GroupStats,
@@ -33,22 +32,6 @@ from server.engine.scheduler import Limits, Scheduler, Work
 from server.engine.scoring import choice_logprobs, first_rows, score_prompts
 
 MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
-
-
-class Runner(Protocol):
-    """The model over the paged cache."""
-
-    def run(self, chunks: Sequence[Chunk]) -> Scores:
-        """Scores of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
-        ...
-
-
-class Chooser(Protocol):
-    """What chooses tokens; `model.sampling.Sampler`."""
-
-    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
-        """One result per row. Repeatable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

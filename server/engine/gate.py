@@ -19,7 +19,7 @@ TURN_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Who is to hear that the engine is lost: ids of those inside it, and of all, held back or not, that it condemned."""
+    """Who is to hear that the engine is lost: those inside it, and all, held back or not, that are condemned for it."""
 
     inside: tuple[str, ...]
     condemned: tuple[str, ...]

@@ -41,8 +41,8 @@ class Submission:
     async def batch(self) -> Sequence[TokenEvent]:
         """Wait for events, then take all that are there, at most one per request. Empty once all have finished.
 
-        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down, RequestError
-        when the engine died of this request.
+        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down,
+        RequestError when the engine died of this request.
         """
         while not self._pending:
             if self._failure is not None:

@@ -15,7 +15,7 @@ MOST_REMEMBERED = 10_000  # of suspects, and of the condemned; beyond it the old
 
 
 class Suspects:
-    """Innocent until it happens twice: among others when an engine is lost, a request is suspected, alone it is condemned.
+    """Who is among others when an engine is lost is suspected; who is suspected and then alone is condemned.
 
     Two equal requests are one: the seed, which the server draws where the client gives none, and the choice's number
     don't count.

@@ -14,7 +14,7 @@ from server.engine.wire import Begun, Ping, Pong, Step, ToApi
 class Vigil:
     """Use: `await until_lost(process)`, one process after the other.
 
-    has_work: whether the engine has anything to do. on_responsive hears whether the engine answers, whenever that is looked at.
+    has_work: whether the engine has anything to do. on_responsive hears whether it answers, whenever that is looked at.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begun(msgspec.Struct, frozen=True, tag=True):
-    """These leave the line and are run in the step that follows. Said before it, so that it is known if that kills us."""
+    """These leave the line and are run in the step that follows. Said before it, in case that step is the last."""
 
     request_ids: tuple[str, ...]
 

@@ -116,10 +116,10 @@ class FakeService:
         self.in_flight = InFlight(self.admission, on_cancel=self._note_cancel, on_discard=self.metrics.discarded)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
     def _note_cancel(self, request_ids: Sequence[str], *, answered: bool) -> None:
         self.cancelled.extend(request_ids)
 
+    @property
     def ready(self) -> bool:
         return self.state == "ready"
 

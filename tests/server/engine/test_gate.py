@@ -267,6 +267,6 @@ def test_in_any_traffic_suspects_are_alone_the_guilty_are_found_and_all_others_a
         enter()
         if not (arriving or again or inside or engine.gate.num_outside):
             break
-    assert not (arriving or again or inside or engine.gate.num_outside), "somebody waits for ever"
+    assert (arriving, again, inside, engine.gate.num_outside) == ([], [], set(), 0), "somebody waits for ever"
     assert refused == {name for name in names if name[0].isupper()} - left
     assert answered | left == {name for name in names if name[0].islower()} | left

@@ -13,9 +13,9 @@ from server.config import EngineConfig
 from server.engine import wire
 from server.engine.request import GroupStats, Request, StepStats, TokenEvent, TokenLogprob
 from server.engine.wire import (
-    Begun,
     LENGTH,
     MAX_MESSAGE_BYTES,
+    Begun,
     Cancel,
     Failed,
     Ping,
