@@ -96,6 +96,8 @@ class Running:
         self._keys = keys
         self._generation = generation
         self._metrics = Metrics(version=kvell_version())
+        if config.metrics_compat == "vllm":
+            self._metrics.add_vllm_names(model_id, block_size=config.engine.block_size)
         self._draining: asyncio.Task[None] | None = None
         self._http: _Server | None = None
 

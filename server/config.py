@@ -16,6 +16,7 @@ Backend = Literal["auto", "native", "torch"]
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 KVDtype = Literal["auto", "bfloat16", "float32", "int8", "float64"]
 Quantize = Literal["none", "int8", "int4"]
+MetricsCompat = Literal["none", "vllm"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -55,6 +56,7 @@ class ServerConfig:
     api_key: str | None = None
     api_key_file: Path | None = None
     open_metrics: bool = False  # /metrics needs no key
+    metrics_compat: MetricsCompat = "none"
     share_prefixes: bool = False  # between keys
     trust_request_chat_template: bool = False
     cors_origins: tuple[str, ...] = ()

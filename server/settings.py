@@ -111,6 +111,14 @@ SETTINGS: tuple[Setting, ...] = (
         "api-key-file", "api_key_file", any_path, "path of a file", "none", "file with keys, one `name: key` a line"
     ),
     _server("open-metrics", "open_metrics", switch, "on, off", "off", "/metrics needs no key"),
+    _server(
+        "metrics-compat",
+        "metrics_compat",
+        one_of("none", "vllm"),
+        "none, vllm",
+        "none",
+        "vllm: /metrics has the figures under vLLM's names, too, for its dashboards and llm-d's gateway",
+    ),
     _server("share-prefixes", "share_prefixes", switch, "on, off", "off", "prefix cache shared between keys"),
     _server(
         "trust-request-chat-template",

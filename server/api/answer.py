@@ -133,7 +133,7 @@ class Answer:
             "queue_ms": _ms(event.queue_seconds for event in events),
             "prompt_ms": _ms(event.prompt_seconds for event in events),
             "decode_ms": _ms(event.decode_seconds for event in events),
-            "cached_tokens": sum(self._cached.values()),
+            "cached_tokens": self.cached_tokens,
             "preemptions": sum(event.preemptions for event in events),
             "seed": self.job.seed,
             "ended_by": next((end for end in WORST_FIRST if end in ends), ""),
@@ -181,21 +181,33 @@ class Answer:
         self._metrics.delivered(self._undelivered)
         self._undelivered = 0
 
+    @property
+    def prompt_tokens(self) -> int:
+        """A prompt counts once, however many choices it has."""
+        return sum(len(request.prompt) for request in self.job.requests[:: self.job.choices_per_prompt])
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompts' tokens, those that the prefix cache had."""
+        return sum(self._cached.values())
+
+    @property
+    def generation_tokens(self) -> int:
+        """Of all choices, so far."""
+        return sum(choice.num_tokens for choice in self.choices)
+
     def usage(self) -> dict[str, object]:
-        """OpenAI's usage object. A prompt counts once, however many choices it has."""
-        prompt = sum(len(request.prompt) for request in self.job.requests[:: self.job.choices_per_prompt])
-        completion = sum(choice.num_tokens for choice in self.choices)
+        """OpenAI's usage object."""
         return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": sum(self._cached.values())},
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.generation_tokens,
+            "total_tokens": self.prompt_tokens + self.generation_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
     def summary(self) -> str:
         """For the log."""
-        usage = self.usage()
-        return f"{usage['prompt_tokens']}+{usage['completion_tokens']} tokens"
+        return f"{self.prompt_tokens}+{self.generation_tokens} tokens"
 
     def close(self, outcome: Outcome) -> None:
         """Nothing more will be taken: stop what still runs, and count how it ended."""
@@ -205,7 +217,18 @@ class Answer:
         for choice in self.choices:
             if choice.finish is None:
                 self._metrics.choice_finished(unfinished)
+        if outcome == "ok":
+            self._count_answer()
         self._metrics.request_finished(self.endpoint, outcome, seconds=self._clock() - self._arrived)
+
+    def _count_answer(self) -> None:
+        events = [choice.last_event for choice in self.choices if choice.last_event is not None]
+        self._metrics.answered(
+            prompt_tokens=self.prompt_tokens,
+            generation_tokens=self.generation_tokens,
+            prompt_seconds=max((event.prompt_seconds for event in events), default=0.0),
+            decode_seconds=max((event.decode_seconds for event in events), default=0.0),
+        )
 
 
 def _ms(seconds: Iterable[float]) -> float:

@@ -5,6 +5,7 @@ Knows what "auto" means for device, type, cache size and threads.
 
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,9 @@ from server.engine.wire import Ready
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 CACHED = DTYPES | {"int8": torch.int8}
+# Tokens. Opening a vocabulary for grammars holds the interpreter, and with it every stream: of so many for a tenth of a
+# second, of four times as many for one or two. Larger ones are opened while the weights load; docs/decisions/0011.
+LARGE_VOCABULARY = 65_536
 CACHE_SHARE = 0.25  # of the memory that is free once the weights are loaded
 
 
@@ -58,6 +62,8 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     torch.set_num_threads(kinds.threads if kinds.backend.team is None else 1)
     checkpoint = open_checkpoint(Path(config.model_path))
     model = to_model_config(checkpoint.config)
+    grammars = Grammars(lambda: open_vocabulary(Path(config.model_path)))
+    early = [grammars.prepare()] if model.vocab_size > LARGE_VOCABULARY else []
     max_model_len = choose_max_model_len(config.max_model_len, model.context_length)
     rounding = choose_rounding(config, checkpoint, kinds.threads)
     decoder = kinds.backend.load(
@@ -85,8 +91,9 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         block_bytes=[pool.block_bytes(group) for group in range(num_groups)],
         clear=pool.clear,
         clock=time.monotonic,
-        grammars=Grammars(lambda: open_vocabulary(Path(config.model_path))),
+        grammars=grammars,
     )
+    wait(early)  # before the pacer learns what a token costs
     warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
     quantization = quantization_of(checkpoint) if config.quantize == "none" else config.quantize
     return engine, describe(engine, manager, kinds, max_model_len=max_model_len, quantization=quantization)

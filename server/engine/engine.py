@@ -97,7 +97,15 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether the next step would run or deliver something. False while all that is left waits for its grammar."""
-        return bool(self._events) or len(self._live) > len(self._compiling) or self._compiling.any_ready
+        if self._events or len(self._live) > len(self._compiling) or self._compiling.any_ready:
+            return True
+        deadline = self.next_deadline
+        return deadline is not None and deadline <= self._clock()
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When has_work becomes true by itself, on the engine's clock, because someone has no time left."""
+        return self._compiling.next_deadline
 
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called, on another thread, when has_work may have become true by itself."""
@@ -242,7 +250,7 @@ class Engine:
             self._fail(generation, f"scoring the prompt failed: {scored}")
             return
         if choice is not None and choice.failed:
-            self._fail(generation, _why_failed(generation))
+            self._fail(generation, generation.why_no_token)
             return
         self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
         generation.note_computed()
@@ -289,9 +297,3 @@ class Engine:
             preemptions=num_preempted,
             groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
         )
-
-
-def _why_failed(generation: Generation) -> str:
-    if generation.grammar is None:
-        return "the model's logits are not finite"
-    return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"

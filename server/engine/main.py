@@ -63,6 +63,9 @@ class Core(Protocol):
     @property
     def has_work(self) -> bool: ...
 
+    @property
+    def next_deadline(self) -> float | None: ...
+
     def submit(self, requests: Sequence[Request]) -> None: ...
 
     def cancel(self, request_ids: Sequence[str]) -> None: ...
@@ -104,9 +107,15 @@ class Channel:
         else:
             self._on_end(0)
 
-    def receive(self) -> ToEngine | None:
-        """The next message; sleeps until there is one, or None because someone called wake."""
-        return self._inbox.get()
+    def receive(self, *, until: float | None = None) -> ToEngine | None:
+        """The next message; sleeps until there is one, or None because someone called wake or it is `until`.
+
+        until: on time.monotonic's clock; None: as long as it takes.
+        """
+        try:
+            return self._inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return None
 
     def wake(self) -> None:
         """Let receive return, or the next call of it. From any thread."""
@@ -156,7 +165,7 @@ def serve(channel: Channel, core: Core) -> None:
     channel.send(Step((), core.stats()))
     while True:
         while channel.waiting() or not core.has_work:
-            _obey(channel.receive(), channel, core, watcher)
+            _obey(channel.receive(until=core.next_deadline), channel, core, watcher)
         outcome = core.step()
         channel.send(Step(tuple(outcome.events), outcome.stats, watcher.picture(core, last=not core.has_work)))
 

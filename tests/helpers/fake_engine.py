@@ -49,6 +49,10 @@ class FakeCore:
     def has_work(self) -> bool:
         return bool(self.events) or any(request.prompt[0] != HOLD for request in self.live.values())
 
+    @property
+    def next_deadline(self) -> float | None:
+        return None
+
     def submit(self, requests: Sequence[Request]) -> None:
         for request in requests:
             self.live[request.id] = request

@@ -11,6 +11,7 @@ from model.batch import Chunk
 from model.sampling import SamplingRow
 from model.scores import Scores
 from model.scoring import score
+from server.engine.constraint import Grammars
 from server.engine.engine import Engine
 from server.engine.request import FinishReason, Request, StepStats, TokenLogprob
 from server.engine.scheduler import Limits
@@ -154,6 +155,7 @@ def make_world(
     clear: Callable[[int, Sequence[int]], None] | None = None,
     sampler: Any = None,
     cost: Callable[[Sequence[Chunk]], float] = lambda chunks: 0.001,
+    grammars: Grammars | None = None,
 ) -> World:
     """cost says how many seconds of the fake clock a batch takes."""
     clock = FakeClock()
@@ -177,6 +179,7 @@ def make_world(
         block_bytes=[1024] * len(setting.windows),
         clear=clear or runner.clear,
         clock=clock,
+        grammars=grammars,
     )
     return World(setting, manager, engine, runner, clock)
 

@@ -38,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "api-key": ("sk-1 2", "sk-1 2", ("", "  ", "a\nb")),
     "api-key-file": ("/etc/keys", Path("/etc/keys"), ("", "~no-such-user/keys")),
     "open-metrics": ("on", True, ("maybe",)),
+    "metrics-compat": ("vllm", "vllm", ("tgi", "")),
     "share-prefixes": ("on", True, ("maybe",)),
     "trust-request-chat-template": ("on", True, ("maybe",)),
     "cors-origins": ("http://a:1, *", ("http://a:1", "*"), ("", "a.example", "http://a/path", "ftp://a", "http://a,")),
