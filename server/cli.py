@@ -1,4 +1,4 @@
-"""The command line: `kvell serve`, `kvell pull`, `kvell chat`. Every failure is one line on standard error.
+"""The command line: `kvell serve`, `pull`, `chat` and `bench`. Every failure is one line on standard error.
 
 Exit codes: 0 as asked, 1 it can't be done, 2 it was asked wrongly. Knows terminals; composes nothing (`server.app`).
 """
@@ -22,6 +22,7 @@ from model.errors import CheckpointError
 from server import catalogue, chat_client, door, terminal
 from server.api.serving import ServedModel
 from server.app import Running
+from server.bench import command as bench
 from server.config import build_config
 from server.engine.errors import StartupFailed
 from server.engine.wire import Ready
@@ -37,6 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(bench.app, name="bench")
 
 AcceptTerms = Annotated[
     bool, typer.Option("--accept-terms", envvar="KVELL_ACCEPT_TERMS", help="Agree to the model's terms of use.")

@@ -66,6 +66,12 @@ class UnsupportedEndpoint(RequestError):
     code = "unsupported_endpoint"
 
 
+class CondemnedRequest(RequestError):
+    """The engine died of exactly this request, twice."""
+
+    code = "condemned_request"
+
+
 class RequestNotFound(RequestError):
     """Nothing that runs has this id."""
 

@@ -223,8 +223,6 @@ def test_a_checkpoint_that_can_not_be_served_is_one_line(tmp_path: Path, spoil: 
     ("arguments", "env", "named"),
     [
         (("--port", "99999"), {}, "--port"),
-        (("--dtype", "int3"), {}, "--dtype"),
-        ((), {"KVELL_BLOCK_SIZE": "0"}, "KVELL_BLOCK_SIZE"),
         ((), {"KVELL_API_KEY": ""}, "KVELL_API_KEY"),
     ],
 )

@@ -30,7 +30,7 @@ def help_of(*command: str) -> str:
 
 def test_the_commands_are_these() -> None:
     commands = re.findall(r"^  (\w+) ", help_of().partition("Commands:")[2], re.MULTILINE)
-    assert sorted(commands) == ["chat", "pull", "serve"]
+    assert sorted(commands) == ["bench", "chat", "pull", "serve"]
 
 
 def test_serve_s_flags_are_these() -> None:
@@ -42,6 +42,16 @@ def test_help_names_every_setting_s_variable_default_and_range() -> None:
     for setting in SETTINGS:
         assert setting.env in text
         assert f"default: {setting.default}" in text
+
+
+BENCH_FLAGS = """
+api-key concurrency duration endpoint goodput ignore-eos model no-ignore-eos num-requests output-tokens plot
+prompt-tokens rate retry-after seed shared-prefix temperature timeout url warmup help
+"""
+
+
+def test_bench_serve_s_flags_are_these() -> None:
+    assert set(re.findall(r"--([a-z][\w-]+)", help_of("bench", "serve"))) == set(BENCH_FLAGS.split())
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ class Drops:
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[str, ...], int]] = []
+        self.answered: list[bool] = []
 
-    def __call__(self, request_ids: Sequence[str], unread: int) -> None:
-        self.calls.append((tuple(request_ids), unread))
+    def __call__(self, request_ids: Sequence[str], unread_tokens: int, *, answered: bool) -> None:
+        self.calls.append((tuple(request_ids), unread_tokens))
+        self.answered.append(answered)
 
 
 @pytest.fixture
