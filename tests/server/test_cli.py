@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from server import catalogue, chat_client
 from server.catalogue import ModelUnavailable, Resolved
 from server.cli import app
+from server.planning import MATTER
 from server.settings import SETTINGS
 
 runner = CliRunner()
@@ -30,7 +31,7 @@ def help_of(*command: str) -> str:
 
 def test_the_commands_are_these() -> None:
     commands = re.findall(r"^  (\w+) ", help_of().partition("Commands:")[2], re.MULTILINE)
-    assert sorted(commands) == ["bench", "chat", "pull", "serve"]
+    assert sorted(commands) == ["bench", "chat", "plan", "pull", "serve"]
 
 
 def test_serve_s_flags_are_these() -> None:
@@ -55,7 +56,12 @@ def test_bench_serve_s_flags_are_these() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "flags"), [("pull", {"accept-terms"}), ("chat", {"url", "api-key", "model", "system"})]
+    ("command", "flags"),
+    [
+        ("pull", {"accept-terms"}),
+        ("chat", {"url", "api-key", "model", "system"}),
+        ("plan", {"accept-terms", "memory", "json", *MATTER} - {"model"}),
+    ],
 )
 def test_the_other_commands_flags_are_these(command: str, flags: set[str]) -> None:
     assert set(re.findall(r"^  --([\w-]+)", help_of(command), re.MULTILINE)) == flags | {"help"}
