@@ -1,4 +1,4 @@
-"""The command line: `kvell serve`, `kvell pull`, `kvell chat`. Every failure is one line on standard error.
+"""The command line: `kvell serve`, `plan`, `pull`, `chat`, `bench`. Every failure is one line on standard error.
 
 Exit codes: 0 as asked, 1 it can't be done, 2 it was asked wrongly. Knows terminals; composes nothing (`server.app`).
 """
@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,15 +19,16 @@ import uvloop
 from rich.console import Console
 
 from model.errors import CheckpointError
-from server import catalogue, chat_client, door, terminal
+from server import catalogue, chat_client, door, planning, terminal
 from server.api.serving import ServedModel
 from server.app import Running
+from server.bench import command as bench
 from server.config import build_config
 from server.engine.errors import StartupFailed
 from server.engine.wire import Ready
 from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
-from server.setting import ConfigError, Setting
+from server.setting import SIZES, ConfigError, Setting, parse_bytes
 from server.settings import DEFAULT_MODEL, SETTINGS
 
 app = typer.Typer(
@@ -37,6 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(bench.app, name="bench")
 
 AcceptTerms = Annotated[
     bool, typer.Option("--accept-terms", envvar="KVELL_ACCEPT_TERMS", help="Agree to the model's terms of use.")
@@ -115,15 +118,43 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     )
 
 
-def _add_settings() -> None:
-    accept = inspect.Parameter("accept_terms", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AcceptTerms)
-    parameters = [*map(_parameter, SETTINGS), accept]
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    serve.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command()(serve)
+def _extra(name: str, default: object, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_add_settings()
+def _add_command(command: Callable[..., None], settings: Sequence[Setting], *more: inspect.Parameter) -> None:
+    """With a flag for each of these settings."""
+    parameters = [*map(_parameter, settings), *more, _extra("accept_terms", False, AcceptTerms)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command()(command)
+
+
+def plan(*, accept_terms: bool, memory: str | None, json: bool, **flags: str | None) -> None:
+    """How much memory a model needs and how many tokens fit, without loading its weights."""
+    with _one_line_errors():
+        config = build_config({s.name: flags[_variable(s)] for s in PLANNED}, os.environ)
+        free = None if memory is None else MEMORY.read(memory)
+        found = catalogue.pull(config.model, accept_terms=accept_terms, console=Console(stderr=True))
+        engine = replace(config.engine, model_path=str(found.path))
+        made = planning.plan_of(engine, memory_bytes=free if isinstance(free, int) else None)
+        if json:
+            print(planning.as_json(made, found.model_id))
+        else:
+            planning.show(made, found.model_id, Console())
+
+
+PLANNED = tuple(setting for setting in SETTINGS if setting.name in planning.MATTER)
+MEMORY = Setting("memory", None, parse_bytes, SIZES, "what is free here", "memory that is free for the engine")
+_add_command(serve, SETTINGS)
+_add_command(
+    plan,
+    PLANNED,
+    _extra(
+        "memory", None, Annotated[str | None, typer.Option(metavar="VALUE", help=f"Memory that is free. [{SIZES}]")]
+    ),
+    _extra("json", False, Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]),
+)
 
 
 @app.command()
