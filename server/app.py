@@ -96,6 +96,8 @@ class Running:
         self._keys = keys
         self._generation = generation
         self._metrics = Metrics(version=kvell_version())
+        if config.metrics_compat == "vllm":
+            self._metrics.add_vllm_names(model_id, block_size=config.engine.block_size)
         self._draining: asyncio.Task[None] | None = None
         self._http: _Server | None = None
 
@@ -130,6 +132,7 @@ class Running:
             ping_s=self._config.sse_ping_s,
             share_prefixes=self._config.share_prefixes,
             default_timeout_s=self._config.default_timeout_s,
+            log_prompts=self._config.log_prompts,
         )
         config = self._config
         return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)

@@ -16,6 +16,8 @@ Backend = Literal["auto", "native", "torch"]
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 KVDtype = Literal["auto", "bfloat16", "float32", "int8", "float64"]
 Quantize = Literal["none", "int8", "int4"]
+MetricsCompat = Literal["none", "vllm"]
+LogFormat = Literal["human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -57,6 +59,7 @@ class ServerConfig:
     api_key: str | None = None
     api_key_file: Path | None = None
     open_metrics: bool = False  # /metrics needs no key
+    metrics_compat: MetricsCompat = "none"
     share_prefixes: bool = False  # between keys
     trust_request_chat_template: bool = False
     cors_origins: tuple[str, ...] = ()
@@ -69,6 +72,8 @@ class ServerConfig:
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
     sse_ping_s: float = 15.0
     log_level: LogLevel = "info"
+    log_format: LogFormat = "human"
+    log_prompts: bool = False
 
 
 def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> ServerConfig:

@@ -121,6 +121,14 @@ SETTINGS: tuple[Setting, ...] = (
         "api-key-file", "api_key_file", any_path, "path of a file", "none", "file with keys, one `name: key` a line"
     ),
     _server("open-metrics", "open_metrics", switch, "on, off", "off", "/metrics needs no key"),
+    _server(
+        "metrics-compat",
+        "metrics_compat",
+        one_of("none", "vllm"),
+        "none, vllm",
+        "none",
+        "vllm: /metrics has the figures under vLLM's names, too, for its dashboards and llm-d's gateway",
+    ),
     _server("share-prefixes", "share_prefixes", switch, "on, off", "off", "prefix cache shared between keys"),
     _server(
         "trust-request-chat-template",
@@ -164,5 +172,16 @@ SETTINGS: tuple[Setting, ...] = (
         "debug, info, warning, error",
         "info",
         "least important log lines to write",
+    ),
+    _server(
+        "log-format",
+        "log_format",
+        one_of("human", "json"),
+        "human, json",
+        "human",
+        "json: one JSON object a line on standard error, also for what the engine's process says",
+    ),
+    _server(
+        "log-prompts", "log_prompts", switch, "on, off", "off", "prompts and answers are part of a request's log line"
     ),
 )

@@ -1,9 +1,9 @@
 """A prefix cache that outlives the server: restarted, killed at any moment, over a spoiled or useless folder."""
 
 import json
+import os
 import signal
 import stat
-import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,39 +46,63 @@ def written(server: LiveServer) -> float:
     return server.figure('kvell_prefix_cache_disk_blocks_total{action="written"}')
 
 
-def test_a_restarted_server_reads_what_the_one_before_wrote(model: Path, tmp_path: Path) -> None:
+def test_a_killed_server_leaves_what_the_next_one_reads_and_nothing_that_is_wrong(model: Path, tmp_path: Path) -> None:
+    rng = Random(11)
+    prompts = [[rng.randrange(3, 200) for _ in range(180)] for _ in range(4)]
     with serve(model, tmp_path) as server:
         cold = ask(server.wait_ready())
-        ask(server, prompt=SECRET, cache_salt=SECRET)
+        secret = ask(server, prompt=SECRET, cache_salt=SECRET)
         server.until(lambda: written(server) >= 13, "the blocks were not written")
-        assert server.figure("kvell_prefix_cache_disk_bytes") > 0
-        server.signal(signal.SIGTERM)
-        server.wait()
+        spoil(files_in(tmp_path), rng)
+        answers = at_once(*[lambda p=p: ask(server, prompt=p) for p in prompts], lambda: kill(server, tmp_path, rng))
+    assert answers.pop() is None
+    expect_private(tmp_path)
     with serve(model, tmp_path) as server:
-        from_disk, warm = ask(server.wait_ready()), ask(server)
-        assert server.figure('kvell_prefix_cache_disk_blocks_total{action="read"}') == 12
-    assert (cold[1], from_disk[1], warm[1]) == (0, 192, 192)
-    assert cold[0] == from_disk[0] == warm[0]
-    for path in [*files_in(tmp_path), files_in(tmp_path)[0].parent]:
+        from_disk = [ask(server.wait_ready(), **fields) for fields in ({}, {"prompt": SECRET, "cache_salt": SECRET})]
+        again = [ask(server, prompt=prompt) for prompt in prompts]
+        figure = server.figure
+        assert figure('kvell_prefix_cache_disk_blocks_total{action="read"}') > 0
+        assert figure('kvell_prefix_cache_disk_blocks_total{action="refused"}') == 1
+        assert not any("Traceback" in line for line in server.errors)
+    assert [said for said, _ in from_disk] == [cold[0], secret[0]]
+    assert 16 <= sum(cached for _, cached in from_disk) < 192 + 16
+    for early, late in zip(answers, again, strict=True):
+        assert isinstance(early, Exception) or early[0] == late[0]
+
+
+def kill(server: LiveServer, folder: Path, rng: Random) -> None:
+    """At a moment when blocks are being written."""
+    least = len(files_in(folder)) + rng.randrange(20)
+    server.until(lambda: len(files_in(folder)) > least, "nothing was written")
+    for child in (server.engine_pid, server.process.pid):
+        os.kill(child, signal.SIGKILL)
+
+
+def spoil(files: list[Path], rng: Random) -> None:
+    """Half of one file is gone, as after a power cut: one from the middle of the long prompt."""
+    long = max(files, key=lambda file: len(file.read_bytes()))
+    file = sorted(files, key=lambda file: len(file.read_bytes()))[len(files) // 2]
+    assert file != long
+    file.write_bytes(file.read_bytes()[: rng.randrange(1000)])
+
+
+def expect_private(folder: Path) -> None:
+    """Only the owner can look at what is there, and no name tells what it is."""
+    for path in [*files_in(folder), files_in(folder)[0].parent]:
         assert stat.S_IMODE(path.stat().st_mode) in (0o600, 0o700)
         assert "swordfish" not in path.name
 
 
+@pytest.mark.slow
 def test_a_server_killed_while_it_writes_leaves_only_what_is_right(model: Path, tmp_path: Path) -> None:
     rng = Random(11)
     prompts = [[rng.randrange(3, 200) for _ in range(180)] for _ in range(6)]
     expected: list[Any] = []
-    for number in range(3):
+    for _ in range(3):
         with serve(model, tmp_path) as server:
             server.wait_ready()
-            gone = threading.Event()
-
-            def kill(server: LiveServer = server, gone: threading.Event = gone, least: int = 5 * number) -> None:
-                server.until(lambda: len(files_in(tmp_path)) > least + rng.randrange(20), "nothing was written")
-                server.signal(signal.SIGKILL)
-                gone.set()
-
-            answers = at_once(*[lambda p=p: ask(server, prompt=p) for p in prompts], kill)[:-1]
+            jobs = [lambda p=p: ask(server, prompt=p) for p in prompts]
+            answers = at_once(*jobs, lambda: kill(server, tmp_path, rng))[:-1]
             expected.append(answers)
     with serve(model, tmp_path) as server:
         server.wait_ready()
@@ -94,6 +118,7 @@ def test_a_server_killed_while_it_writes_leaves_only_what_is_right(model: Path, 
             assert isinstance(answer, Exception) or answer[0] == said
 
 
+@pytest.mark.slow
 def test_spoiled_files_and_another_models_are_computed_anew(model: Path, tmp_path: Path) -> None:
     with serve(model, tmp_path) as server:
         cold = ask(server.wait_ready())
@@ -112,6 +137,7 @@ def test_spoiled_files_and_another_models_are_computed_anew(model: Path, tmp_pat
         assert ask(server.wait_ready())[1] == 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_used_is_said_once_and_the_server_serves(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with serve(model, tmp_path / "file") as server:

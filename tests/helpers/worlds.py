@@ -11,6 +11,7 @@ from model.batch import Chunk
 from model.sampling import SamplingRow
 from model.scores import Scores
 from model.scoring import score
+from server.engine.constraint import Grammars
 from server.engine.engine import Engine
 from server.engine.reloading import Reloading
 from server.engine.request import FinishReason, Request, StepStats, TokenLogprob
@@ -156,6 +157,7 @@ def make_world(
     sampler: Any = None,
     cost: Callable[[Sequence[Chunk]], float] = lambda chunks: 0.001,
     disk: Callable[[CacheManager, Any], Reloading] | None = None,
+    grammars: Grammars | None = None,
 ) -> World:
     """cost says how many seconds of the fake clock a batch takes. disk makes one of the manager and the runner."""
     clock = FakeClock()
@@ -180,6 +182,7 @@ def make_world(
         clear=clear or runner.clear,
         clock=clock,
         disk=disk(manager, runner) if disk else None,
+        grammars=grammars,
     )
     return World(setting, manager, engine, runner, clock)
 

@@ -1,12 +1,14 @@
 """Law 5 in the engine: every request ends within a bound that follows from the work itself, in order of arrival."""
 
+import threading
 from random import Random
 
 import msgspec
 import pytest
 
 from model.sampling_params import SamplingParams
-from server.engine.request import Request
+from server.engine.constraint import Grammars
+from server.engine.request import Constraint, Request
 from tests.helpers.workloads import SHAPES, Script, make_requests, scatter
 from tests.helpers.worlds import Setting, make_world, random_setting, solo
 
@@ -133,6 +135,35 @@ def test_a_deadline_that_has_passed_computes_nothing_and_one_that_has_not_change
     assert sum(stats.prompt_tokens for stats in world.history) == 16
     assert answers["early"].ended_by == ""
     assert answers["early"].finish == "length"
+
+
+def test_a_deadline_holds_while_everybody_waits_for_a_grammar() -> None:
+    compiling = threading.Event()
+
+    def compile_for_ever() -> None:
+        compiling.wait(60)
+
+    world = make_world(grammars=Grammars(compile_for_ever))
+    constraint = Constraint("regex", "a")
+    late = msgspec.structs.replace(timed("late", 4, 5, deadline=2.5), constraint=constraint)
+    world.engine.submit([late, msgspec.structs.replace(late, id="later", deadline=4.5)])
+    world.engine.submit([msgspec.structs.replace(late, id="patient", deadline=None)])
+    assert (world.engine.has_work, world.engine.next_deadline) == (False, 2.5)
+    world.clock.now = 2.5
+    assert world.engine.has_work
+    world.step()
+    ended = world.answers["late"]
+    assert (list(world.answers), ended.finish, ended.ended_by, ended.queue_seconds) == (
+        ["late"],
+        "length",
+        "deadline",
+        2.5,
+    )
+    assert (world.engine.has_work, world.engine.next_deadline) == (False, 4.5)
+    world.engine.cancel(["later"])
+    world.step()
+    assert (world.engine.has_work, world.engine.next_deadline) == (False, None)
+    compiling.set()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -141,6 +141,24 @@ def test_a_vocabulary_is_opened_once_and_only_when_it_is_needed(vocabulary: Voca
     assert opened == [1]
 
 
+def test_a_vocabulary_that_is_prepared_is_not_opened_again_and_a_broken_one_is_no_fault_yet(
+    vocabulary: Vocabulary,
+) -> None:
+    opened: list[int] = []
+
+    def open_it() -> Vocabulary:
+        opened.append(1)
+        if len(opened) == 1:
+            raise OSError("broken")
+        return vocabulary
+
+    grammars = Grammars(open_it)
+    assert isinstance(grammars.prepare().exception(30), OSError)
+    assert grammars.prepare().result(30) is vocabulary
+    grammars.compile(Constraint("regex", "a")).result(30)
+    assert opened == [1, 1]
+
+
 def test_a_model_without_an_end_token_serves_no_constraints() -> None:
     with pytest.raises(BadConstraint, match="no token of this model ends an answer"):
         Grammars(lambda: None).compile(Constraint("regex", "a")).result(30)
