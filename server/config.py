@@ -72,6 +72,7 @@ class ServerConfig:
     log_level: LogLevel = "info"
     log_format: LogFormat = "human"
     log_prompts: bool = False
+    otlp_endpoint: str | None = None
 
 
 def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> ServerConfig:
