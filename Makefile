@@ -6,6 +6,7 @@
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
+#   make test-prometheus                figures, alerts and dashboard against a real Prometheus, where one is installed
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
 #   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
 #   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
@@ -25,7 +26,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -45,7 +46,7 @@ CLIENT_PACKAGES := import tomllib; \
 
 test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
 	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
-	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+	  $(CLIENTS)/bin/python -m pytest -q -p no:unraisableexception tests/clients  # what they leave open is theirs
 
 $(CLIENTS)/.installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv $(CLIENTS)
@@ -94,6 +95,10 @@ native_objects = $(patsubst $(CSRC)/%.cpp,$(NATIVE)/$(1)/%.o,$(call native_sourc
 test-page: $(VENV)/.installed-test
 	$(PIP) -e '.[browser]'
 	$(BIN)/python -m pytest -q tests/e2e/test_page.py
+
+# Needs Debian's prometheus (with promtool); skipped by name without it.
+test-prometheus: $(VENV)/.installed-test
+	KVELL_TEST_INPUTS=10000 $(BIN)/python -m pytest -q tests/docker tests/e2e/test_prometheus.py tests/server/metrics
 
 test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest $(if $(filter avx512,$(NATIVE_SETS)),test-avx512)
 	UBSAN_OPTIONS=print_stacktrace=1 $(NATIVE)/address/selftest

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "server.logs": ("server.config",),
     "server.keys": ("server.config",),
     "server.version": (),
+    "server.bench": (),
     "server.catalogue": ("model", "server.config"),
     "server.metrics": ("server.config", "server.engine", "model"),
     "server.engine": ("server.config", "server.logs", "model", "cache"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cache.groups import group_layers
+from cache.groups import KVGroup, group_layers
 from cache.manager import CacheManager
 from cache.pool import KVPool, bytes_per_token
 from cache.sizing import MIB, CacheTooSmall, blocks_that_fit, free_memory
@@ -141,19 +141,8 @@ def make_cache(
 
     Raises StartupFailed where too little memory is free or allowed.
     """
-    groups = group_layers(model.windows or (None,) * model.num_layers)
-    try:
-        num_blocks = blocks_that_fit(
-            cache_budget(config.kv_cache_bytes, kinds.device),
-            groups,
-            block_size=config.block_size,
-            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kinds.kv_dtype),
-            max_num_seqs=config.max_num_seqs,
-            max_model_len=max_model_len,
-            max_chunk=config.max_num_batched_tokens,
-        )
-    except CacheTooSmall as error:
-        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
+    budget = cache_budget(config.kv_cache_bytes, kinds.device)
+    groups, num_blocks = divide_cache(config, model, kinds.kv_dtype, budget_bytes=budget, max_model_len=max_model_len)
     manager = CacheManager(
         groups,
         num_blocks,
@@ -171,6 +160,25 @@ def make_cache(
         device=kinds.device,
     )
     return manager, pool
+
+
+def divide_cache(
+    config: EngineConfig, model: ModelConfig, kv_dtype: torch.dtype, *, budget_bytes: int, max_model_len: int
+) -> tuple[tuple[KVGroup, ...], tuple[int, ...]]:
+    """The groups of layers, and how many blocks each gets of the budget. Raises StartupFailed where it is too small."""
+    groups = group_layers(model.windows or (None,) * model.num_layers)
+    try:
+        return groups, blocks_that_fit(
+            budget_bytes,
+            groups,
+            block_size=config.block_size,
+            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kv_dtype),
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            max_chunk=config.max_num_batched_tokens,
+        )
+    except CacheTooSmall as error:
+        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
 
 
 def cache_budget(wanted: int | None, device: torch.device) -> int:

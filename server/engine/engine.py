@@ -8,12 +8,10 @@ same requests in the same order with the same step budgets give the same events,
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 from cache.manager import CacheManager
 from cache.picture import NUM_COLOURS, runs, shrink
-from model.batch import Chunk
-from model.sampling import Sampled, SamplingRow
+from model.sampling import Sampled
 from model.scores import Scores
 from server.engine.compiling import Compiling
 from server.engine.constraint import Grammars
@@ -21,6 +19,7 @@ from server.engine.generation import Generation
 from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
+from server.engine.parts import Chooser, Runner
 from server.engine.request import (
     GroupPicture,
     GroupStats,
@@ -33,22 +32,6 @@ from server.engine.scheduler import Limits, Scheduler, Work
 from server.engine.scoring import choice_logprobs, first_rows, score_prompts
 
 MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
-
-
-class Runner(Protocol):
-    """The model over the paged cache."""
-
-    def run(self, chunks: Sequence[Chunk]) -> Scores:
-        """Scores of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
-        ...
-
-
-class Chooser(Protocol):
-    """What chooses tokens; `model.sampling.Sampler`."""
-
-    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
-        """One result per row. Repeatable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +76,7 @@ class Engine:
         self._live: dict[str, Generation] = {}
         self._timed: dict[str, Generation] = {}  # those of them that have a deadline
         self._events: list[TokenEvent] = []  # not yet delivered
+        self._tell_begun: Callable[[Sequence[str]], None] = lambda request_ids: None
 
     @property
     def has_work(self) -> bool:
@@ -111,12 +95,17 @@ class Engine:
         """`wake` is called, on another thread, when has_work may have become true by itself."""
         self._compiling.on_ready(wake)
 
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None:
+        """`tell` hears the ids of those that left the line, before the step that first runs them."""
+        self._tell_begun = tell
+
     def submit(self, requests: Sequence[Request]) -> None:
         """New requests join the line, in order. One that can never run gets its error with the next step."""
         now = self._clock()
         for request in requests:
             assert request.id not in self._live, f"request {request.id} is already under way"
-            generation = Generation(request, arrival=next(self._arrivals), waiting_since=now)
+            since = now if request.waiting_since is None else request.waiting_since
+            generation = Generation(request, arrival=next(self._arrivals), waiting_since=since)
             fault = self._fault(request)
             if fault:
                 self._events.append(generation.event(finish="error", error=fault))
@@ -148,8 +137,9 @@ class Engine:
         counted = plan.counts()
         for generation in plan.impossible:
             self._fail(generation, "the KV cache is too small for this request even alone")
+        if plan.admitted:
+            self._tell_begun([each.request.id for each in plan.admitted])
         self._run(plan.work)
-        self._announce(plan.admitted)
         seconds = self._clock() - started
         self._pacer.observe(prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds)
         events, self._events = self._events, []
@@ -279,11 +269,6 @@ class Engine:
         del self._live[generation.request.id]
         self._timed.pop(generation.request.id, None)
         self._events.append(event)
-
-    def _announce(self, admitted: Sequence[Generation]) -> None:
-        """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""
-        told = {event.request_id for event in self._events}
-        self._events += [each.event() for each in admitted if each.request.id not in told]
 
     def _stats(self, seconds: float, counted: tuple[int, int, int], *, num_preempted: int) -> StepStats:
         groups = zip(self._manager.stats(), self._block_bytes, strict=True)

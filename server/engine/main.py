@@ -29,6 +29,7 @@ from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 from server.engine.request import GroupPicture, Request, StepStats, TokenEvent
 from server.engine.wire import (
+    Begun,
     Cancel,
     Failed,
     Ping,
@@ -77,6 +78,8 @@ class Core(Protocol):
     def picture(self) -> tuple[GroupPicture, ...]: ...
 
     def on_ready(self, wake: Callable[[], None]) -> None: ...
+
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None: ...
 
 
 Report = Callable[[str, float], None]  # what is being loaded, fraction done
@@ -162,6 +165,7 @@ def serve(channel: Channel, core: Core) -> None:
     """
     watcher = Watcher()
     core.on_ready(channel.wake)
+    core.on_begin(lambda request_ids: channel.send(Begun(tuple(request_ids))))
     channel.send(Step((), core.stats()))
     while True:
         while channel.waiting() or not core.has_work:

@@ -47,6 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     owner: str = ""  # of the key that it came with: tokens are shared out fairly between owners, by weight
     weight: int = 1
     priority: int = 0  # lower goes first among its owner's
+    waiting_since: float | None = None  # on the same clock, where it waited before it came to the engine
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

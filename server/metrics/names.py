@@ -20,6 +20,7 @@ Rejection = Literal[
     "shutting_down",
     "engine_unavailable",
     "context_length_exceeded",
+    "condemned_request",
     "unauthorized",
     "invalid",
 ]

@@ -113,8 +113,11 @@ class FakeService:
         self.watched: list[int] = []  # the intervals that were asked for
         self.picture: tuple[GroupPicture, ...] = ()
         self.admission = Admission(running_limit=8, waiting_requests=100, waiting_tokens=None, clock=count().__next__)
-        self.in_flight = InFlight(self.admission, on_cancel=self.cancelled.extend, on_discard=self.metrics.discarded)
+        self.in_flight = InFlight(self.admission, on_cancel=self._note_cancel, on_discard=self.metrics.discarded)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _note_cancel(self, request_ids: Sequence[str], *, answered: bool) -> None:
+        self.cancelled.extend(request_ids)
 
     @property
     def ready(self) -> bool:
@@ -146,7 +149,7 @@ class FakeService:
             for _ in range(3):  # a step takes a moment: whoever waits gets its turn
                 await asyncio.sleep(0)
             if isinstance(step, ServiceError):
-                self.in_flight.fail_all(step)
+                self.in_flight.fail(step)
                 return
             if isinstance(step, asyncio.Event):
                 await step.wait()
@@ -188,6 +191,7 @@ def make_world(
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
     origins: Sequence[str] = (),
+    log_prompts: bool = False,
 ) -> World:
     """The whole API over a FakeService."""
     service = FakeService(play) if play else FakeService()
@@ -208,6 +212,7 @@ def make_world(
         max_sequences=max_sequences,
         ping_s=ping_s,
         share_prefixes=share_prefixes,
+        log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None
     return World(service, serving, create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins))

@@ -44,6 +44,7 @@ class FakeCore:
     live: dict[str, Request] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     events: list[TokenEvent] = field(default_factory=list)
+    tell_begun: Callable[[Sequence[str]], None] = lambda request_ids: None
 
     @property
     def has_work(self) -> bool:
@@ -58,6 +59,7 @@ class FakeCore:
             self.live[request.id] = request
             self.written[request.id] = 0
             self.events.append(TokenEvent(request.id))
+        self.tell_begun([request.id for request in requests])
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         for each in request_ids:
@@ -73,6 +75,9 @@ class FakeCore:
 
     def stats(self) -> StepStats:
         return self._stats(0)
+
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None:
+        self.tell_begun = tell
 
     def on_ready(self, wake: Callable[[], None]) -> None:
         """It never gets anything to do by itself."""

@@ -25,6 +25,7 @@ from server.engine.process import ENGINE_COMMAND
 from server.engine.request import Constraint, Request
 from server.engine.service import EngineService
 from server.engine.wire import (
+    Begun,
     Cancel,
     Ping,
     Pong,
@@ -267,6 +268,7 @@ def test_the_order_of_messages(raw_engine: RawEngine, engine_config: EngineConfi
     ours.sendall(frame(Ping(7)))
     assert next_message(ours) == Pong(7)
     ours.sendall(frame(Submit((greedy("a", (1, 2), max_tokens=2), greedy("b", (3,), max_tokens=3)))))
+    assert next_message(ours) == Begun(("a", "b"))
     steps = [next_message(ours) for _ in range(3)]
     assert [[(event.request_id, event.finish) for event in step.events] for step in steps] == [
         [("a", None), ("b", None)],
