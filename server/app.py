@@ -132,6 +132,7 @@ class Running:
             ping_s=self._config.sse_ping_s,
             share_prefixes=self._config.share_prefixes,
             default_timeout_s=self._config.default_timeout_s,
+            log_prompts=self._config.log_prompts,
         )
         config = self._config
         return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)

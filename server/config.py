@@ -17,6 +17,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 KVDtype = Literal["auto", "bfloat16", "float32", "int8", "float64"]
 Quantize = Literal["none", "int8", "int4"]
 MetricsCompat = Literal["none", "vllm"]
+LogFormat = Literal["human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -69,6 +70,8 @@ class ServerConfig:
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
     sse_ping_s: float = 15.0
     log_level: LogLevel = "info"
+    log_format: LogFormat = "human"
+    log_prompts: bool = False
 
 
 def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> ServerConfig:

@@ -163,4 +163,15 @@ SETTINGS: tuple[Setting, ...] = (
         "info",
         "least important log lines to write",
     ),
+    _server(
+        "log-format",
+        "log_format",
+        one_of("human", "json"),
+        "human, json",
+        "human",
+        "json: one JSON object a line on standard error, also for what the engine's process says",
+    ),
+    _server(
+        "log-prompts", "log_prompts", switch, "on, off", "off", "prompts and answers are part of a request's log line"
+    ),
 )

@@ -191,6 +191,7 @@ def make_world(
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
     origins: Sequence[str] = (),
+    log_prompts: bool = False,
 ) -> World:
     """The whole API over a FakeService."""
     service = FakeService(play) if play else FakeService()
@@ -211,6 +212,7 @@ def make_world(
         max_sequences=max_sequences,
         ping_s=ping_s,
         share_prefixes=share_prefixes,
+        log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None
     return World(service, serving, create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins))

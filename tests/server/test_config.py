@@ -47,6 +47,8 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "drain-timeout": ("2.5", 2.5, ("-1", "nan", "inf", "30s", "86401")),
     "engine-timeout": ("45", 45.0, ("0.5", "0", "nan", "3601")),
     "sse-ping": ("0.5", 0.5, ("0", "-1", "inf")),
+    "log-format": ("json", "json", ("JSON", "text")),
+    "log-prompts": ("on", True, ("maybe",)),
     "log-level": ("debug", "debug", ("DEBUG", "trace", "")),
 }
 TOGETHER = {"tls-certfile": "tls-keyfile", "tls-keyfile": "tls-certfile"}  # one is a mistake without the other
