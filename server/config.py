@@ -74,6 +74,7 @@ class ServerConfig:
     log_level: LogLevel = "info"
     log_format: LogFormat = "human"
     log_prompts: bool = False
+    otlp_endpoint: str | None = None
 
 
 def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> ServerConfig:

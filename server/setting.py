@@ -111,6 +111,12 @@ def origins(text: str) -> tuple[str, ...]:
     return parts
 
 
+def http_address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+(/[^\s]*)?", text):
+        raise ValueError(text)
+    return text
+
+
 def switch(text: str) -> bool:
     words = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
     if text.lower() not in words:

@@ -9,6 +9,7 @@ from server.setting import (
     Setting,
     any_path,
     any_text,
+    http_address,
     one_of,
     origins,
     parse_bytes,
@@ -183,5 +184,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _server(
         "log-prompts", "log_prompts", switch, "on, off", "off", "prompts and answers are part of a request's log line"
+    ),
+    _server(
+        "otlp-endpoint",
+        "otlp_endpoint",
+        http_address,
+        "an http address",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "base address of an OpenTelemetry collector (OTLP over http) that gets traces; needs the otel extra",
     ),
 )

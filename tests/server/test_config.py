@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "sse-ping": ("0.5", 0.5, ("0", "-1", "inf")),
     "log-format": ("json", "json", ("JSON", "text")),
     "log-prompts": ("on", True, ("maybe",)),
+    "otlp-endpoint": ("http://a:4318", "http://a:4318", ("", "a:4318", "grpc://a", "http://a b")),
     "log-level": ("debug", "debug", ("DEBUG", "trace", "")),
 }
 TOGETHER = {"tls-certfile": "tls-keyfile", "tls-keyfile": "tls-certfile"}  # one is a mistake without the other

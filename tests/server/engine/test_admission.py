@@ -170,3 +170,15 @@ def test_a_place_that_nobody_comes_for_is_given_up() -> None:
     world.refused(1, Visitor(mark="stranger"))
     world.now += 2.1
     world.enter(1, Visitor(mark="stranger"))
+
+
+def test_a_place_that_was_taken_is_kept_no_more() -> None:
+    world = World(running=1, waiting=2)
+    names = world.enter(3)
+    wait = world.refused(1, Visitor(mark="back")).retry_after
+    assert wait is not None
+    world.door.end(names[0])
+    world.now += wait
+    world.enter(1, Visitor(mark="back"))
+    world.door.end(names[1])
+    world.enter(1, Visitor(mark="stranger"))
