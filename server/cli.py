@@ -30,6 +30,7 @@ from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
 from server.setting import SIZES, ConfigError, Setting, parse_bytes
 from server.settings import DEFAULT_MODEL, SETTINGS
+from server.tracing import open_tracing
 
 app = typer.Typer(
     help="Serve a language model over HTTP, with the API that OpenAI's clients speak.",
@@ -72,6 +73,7 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
         set_up_logging(config.log_level, config.log_format)
         as_json = config.log_format == "json"
         console = Console(stderr=as_json)  # whose lines are records then
+        tracing = open_tracing(config, os.environ)
         keys = KeyRing(partial(read_keys, config))
         door.check_certificate(config)
         listener = door.bind(config.host, config.port)
@@ -84,6 +86,7 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
             model_id=config.served_model_name or found.model_id,
             keys=keys,
             generation=found.generation,
+            tracing=tracing,
         )
 
         def on_ready(info: Ready, model: ServedModel) -> None:

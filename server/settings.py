@@ -9,9 +9,11 @@ from server.setting import (
     Setting,
     any_path,
     any_text,
+    http_address,
     one_of,
     origins,
     parse_bytes,
+    path_text,
     seconds,
     switch,
     whole,
@@ -80,6 +82,15 @@ SETTINGS: tuple[Setting, ...] = (
         "type of cached keys and values; int8: codes with a scale per token and head, in half of bfloat16's memory",
     ),
     _engine("prefix-cache", "prefix_cache", switch, "on, off", "on", "reuse the KV of equal prompt beginnings"),
+    _engine(
+        "prefix-cache-dir",
+        "prefix_cache_dir",
+        path_text,
+        "path of a folder",
+        "none",
+        "folder that keeps the KV of prompts beyond a restart",
+    ),
+    _engine("prefix-cache-size", "prefix_cache_bytes", parse_bytes, SIZES, "4GiB", "most that this folder may hold"),
     _server(
         "max-waiting-requests",
         "max_waiting_requests",
@@ -173,5 +184,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _server(
         "log-prompts", "log_prompts", switch, "on, off", "off", "prompts and answers are part of a request's log line"
+    ),
+    _server(
+        "otlp-endpoint",
+        "otlp_endpoint",
+        http_address,
+        "an http address",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "base address of an OpenTelemetry collector (OTLP over http) that gets traces; needs the otel extra",
     ),
 )

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.account import Account
 from server.api.routes import create_app
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.engine.admission import Admission, Visitor
@@ -192,6 +193,7 @@ def make_world(
     open_metrics: bool = False,
     origins: Sequence[str] = (),
     log_prompts: bool = False,
+    trace: Callable[[Account], None] | None = None,
 ) -> World:
     """The whole API over a FakeService."""
     service = FakeService(play) if play else FakeService()
@@ -215,4 +217,5 @@ def make_world(
         log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None
-    return World(service, serving, create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins))
+    app = create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins, trace=trace)
+    return World(service, serving, app)
