@@ -5,7 +5,7 @@ Everything fits the width it is given; what a server calls itself can't steer th
 
 import colorsys
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 from rich.console import Group as Lines
 from rich.text import Text
@@ -26,11 +26,12 @@ def draw(look: Look, rates: Sequence[float], *, width: int, height: int) -> Line
     head = [_title(look), *flow(figures(look), width)]
     if rates:
         head.append(spark(rates, width))
-    words = [describe(group) for group in look.groups]
-    rows = max((height - len(head) - 2 * len(words)) // max(len(words), 1), MIN_ROWS)
+    words = [list(flow(blocks(group), width)) for group in look.groups]
+    free = height - len(head) - sum(map(len, words)) - 1
+    rows = max(free // max(len(words), 1), MIN_ROWS)
     body: list[Text] = []
-    for index, line in enumerate(words):
-        body.append(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
+    for index, lines in enumerate(words):
+        body += lines
         if index < len(look.picture):
             body += block_map(look.picture[index], width=width, rows=rows)
     return Lines(*head, *body)
@@ -74,12 +75,14 @@ def spark(rates: Sequence[float], width: int) -> Text:
     return Text(bars.rjust(width), style="cyan", no_wrap=True)
 
 
-def describe(group: Group) -> str:
+def blocks(group: Group) -> list[tuple[str, str]]:
     """A group's blocks in words."""
-    used = f"{group.used} of {group.total} blocks used"
-    return (
-        f"KV cache: {used} ({group.used * group.block_bytes / MIB:.1f} MiB), {group.cached} cached, {group.free} free"
-    )
+    return [
+        ("KV cache", f"{group.total} blocks"),
+        ("used", f"{group.used} ({group.used * group.block_bytes / MIB:.1f} MiB)"),
+        ("cached", str(group.cached)),
+        ("free", str(group.free)),
+    ]
 
 
 def block_map(picture: Picture, *, width: int, rows: int) -> Iterator[Text]:
@@ -89,8 +92,8 @@ def block_map(picture: Picture, *, width: int, rows: int) -> Iterator[Text]:
     marks = [_commonest(cells[at : at + per_mark]) for at in range(0, len(cells), per_mark)]
     for at in range(0, len(marks), width):
         line = Text(no_wrap=True)
-        for state in marks[at : at + width]:
-            line.append(MARKS[min(state, OWNED)], style=colour(state))
+        for state, run in groupby(marks[at : at + width]):
+            line.append(MARKS[min(state, OWNED)] * len(list(run)), style=colour(state))
         yield line
 
 

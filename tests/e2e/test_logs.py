@@ -101,7 +101,7 @@ def test_kvell_top_shows_the_server_with_its_key(said: Said) -> None:
     first, figures, *_ = said.top.splitlines()
     assert first.split() == ["kvell", "ready", "tiny"]
     assert figures.startswith("decode ")
-    assert "KV cache: 0 of " in said.top
+    assert "used 0 (0.0 MiB)" in said.top
 
 
 def test_the_collector_got_a_span_of_each_request_with_its_phases(said: Said) -> None:

@@ -77,7 +77,7 @@ def test_it_watches_through_a_restart_until_q(terminal: list[Terminal]) -> None:
         assert "█" in top.shown
     top.until("tiny: no connection")
     with serving_looks(IDLE, port=port):
-        top.until("1024 free")
+        top.until("free \x1b[0m\x1b[1m1024")
         assert top.press("q") == 0
     assert "Traceback" not in top.shown
 
@@ -99,9 +99,7 @@ def test_without_a_terminal_it_is_one_look_in_plain_text() -> None:
     assert "\x1b" not in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("url", "said"), [("http://127.0.0.1:1", "no server answers"), ("http://[", "no address"), ("nowhere", "http://")]
-)
+@pytest.mark.parametrize(("url", "said"), [("http://127.0.0.1:1", "no server answers"), ("nowhere", "http://")])
 def test_where_nobody_answers_it_says_so_in_one_line(url: str, said: str) -> None:
     with pytest.raises(httpx.HTTPError, match=said):
         run(url, api_key=None)

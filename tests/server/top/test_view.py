@@ -28,7 +28,7 @@ def test_it_says_what_the_live_view_says() -> None:
     text = " ".join(" ".join(drawn(look())).split())
     rates = "decode 123.4 tokens/s prompt 12.5 tokens/s first token 42 ms"
     assert text.startswith(f"kvell ready tiny {rates} running 2 waiting 0 preemptions 7 ")
-    assert "KV cache: 10 of 1024 blocks used (0.2 MiB), 6 cached, 1008 free" in text
+    assert " KV cache 1024 blocks used 10 (0.2 MiB) cached 6 free 1008 " in text
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(None, "-"), (0.0421, "42 ms"), (2.25, "2.2 s")])
