@@ -20,7 +20,8 @@ class Shape:
     """How much load: rate requests a second (inf: all at once), or concurrency clients. One of the two is None.
 
     It ends after num_requests, or when no more may begin after duration_s; one of the two is None.
-    come_back: clients that were refused with a time to come back do so, as long as the load lasts.
+    come_back: clients that were refused with a time to come back do so, as long as the load lasts. Those of a closed
+    loop always do: else they would do nothing but ask again.
     """
 
     rate: float | None = None
@@ -91,7 +92,7 @@ def _returning(shape: Shape, ask: Ask, run: Run, clock: Callable[[], float]) -> 
     async def send(outcome: Outcome) -> Outcome:
         while True:
             run.outcomes.append(await ask(outcome))
-            if not shape.come_back or outcome.retry_after_s is None:
+            if not (shape.come_back or shape.concurrency) or outcome.retry_after_s is None:
                 return outcome
             told = outcome.ended + outcome.retry_after_s
             if told > run.began + _end_s(shape, run):

@@ -17,7 +17,7 @@ runner = CliRunner()
 FLAGS = """
 accept-terms api-key api-key-file backend block-size cors-origins device drain-timeout dtype engine-timeout help
 host kv-cache-dtype kv-cache-memory log-level max-model-len max-num-batched-tokens max-num-seqs max-waiting-requests
-max-waiting-tokens metrics-compat default-timeout
+max-queue-seconds max-waiting-tokens metrics-compat default-timeout
 open-metrics port prefix-cache quantize served-model-name share-prefixes sse-ping target-inter-token-ms threads
 tls-certfile tls-keyfile trust-request-chat-template
 """
