@@ -3,6 +3,7 @@
 #   make serve [MODEL=...] [PORT=...]   install, fetch the model, serve
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
+#   make test-contract                  the API's longest tests whole: fifty replays, all schemas at both temperatures
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
@@ -26,7 +27,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-contract test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -37,6 +38,9 @@ serve: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
 
+test-contract: $(VENV)/.installed-test
+	KVELL_TEST_COMPLETE=1 $(BIN)/python -m pytest -q -rP tests/e2e/test_real_model.py tests/reference/test_logprobs_over_http.py
+
 # In an environment of their own: they are large, and their pins (constraints-clients.txt) are not ours. The server under
 # test runs in .venv.
 CLIENTS := .venv-clients
@@ -46,7 +50,7 @@ CLIENT_PACKAGES := import tomllib; \
 
 test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
 	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
-	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+	  $(CLIENTS)/bin/python -m pytest -q -p no:unraisableexception tests/clients  # what they leave open is theirs
 
 $(CLIENTS)/.installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv $(CLIENTS)

@@ -30,6 +30,7 @@ from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
 from server.setting import SIZES, ConfigError, Setting, parse_bytes
 from server.settings import DEFAULT_MODEL, SETTINGS
+from server.tracing import open_tracing
 
 app = typer.Typer(
     help="Serve a language model over HTTP, with the API that OpenAI's clients speak.",
@@ -67,10 +68,12 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
     """Serve MODEL: a .gguf file, a directory in Hugging Face's layout, hf:owner/name, or a name of the catalogue."""
     # until the server's own handlers are in place; as process 1 of a container, SIGTERM would otherwise do nothing
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    console = Console()
     with _one_line_errors():
         config = build_config({setting.name: flags[_variable(setting)] for setting in SETTINGS}, os.environ)
-        set_up_logging(config.log_level)
+        set_up_logging(config.log_level, config.log_format)
+        as_json = config.log_format == "json"
+        console = Console(stderr=as_json)  # whose lines are records then
+        tracing = open_tracing(config, os.environ)
         keys = KeyRing(partial(read_keys, config))
         door.check_certificate(config)
         listener = door.bind(config.host, config.port)
@@ -83,12 +86,15 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
             model_id=config.served_model_name or found.model_id,
             keys=keys,
             generation=found.generation,
+            tracing=tracing,
         )
 
         def on_ready(info: Ready, model: ServedModel) -> None:
             bar.close()
             chats = model.template is not None
             url = door.url(listener, tls=config.tls_certfile is not None)
+            if as_json:
+                return terminal.log_ready(info, url=url, model_id=model.id)
             terminal.announce(console, info, url=url, model_id=model.id, chats=chats, needs_key=bool(keys))
 
         with ExitStack() as bar:

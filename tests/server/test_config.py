@@ -32,6 +32,8 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "kv-cache-memory": ("512MiB", 2**29, ("0", "-1GB", "1kB", "nan", "GB", "1.5.0GB", "1 QB", "inf", "2000TiB", "1e9")),
     "kv-cache-dtype": ("int8", "int8", ("float16", "fp8")),
     "prefix-cache": ("off", False, ("maybe", "", "2")),
+    "prefix-cache-dir": ("/var/cache/kvell", "/var/cache/kvell", ("", "~no-such-user/cache")),
+    "prefix-cache-size": ("1.5GiB", 3 * 2**29, ("0", "1kB", "much")),
     "max-waiting-requests": ("0", 0, ("-1", "1000001")),
     "max-waiting-tokens": ("5000", 5000, ("0", "1.5")),
     "max-queue-seconds": ("2.5", 2.5, ("0", "-1", "OFF", "none", "inf")),
@@ -48,6 +50,9 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "drain-timeout": ("2.5", 2.5, ("-1", "nan", "inf", "30s", "86401")),
     "engine-timeout": ("45", 45.0, ("0.5", "0", "nan", "3601")),
     "sse-ping": ("0.5", 0.5, ("0", "-1", "inf")),
+    "log-format": ("json", "json", ("JSON", "text")),
+    "log-prompts": ("on", True, ("maybe",)),
+    "otlp-endpoint": ("http://a:4318", "http://a:4318", ("", "a:4318", "grpc://a", "http://a b")),
     "log-level": ("debug", "debug", ("DEBUG", "trace", "")),
 }
 TOGETHER = {"tls-certfile": "tls-keyfile", "tls-keyfile": "tls-certfile"}  # one is a mistake without the other
@@ -169,6 +174,16 @@ def test_a_step_must_have_room_for_every_sequence() -> None:
 def test_a_setting_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match="unknown setting: prot"):
         build_config({"prot": "1"}, {})
+
+
+def test_a_folder_for_prefixes_needs_a_prefix_cache() -> None:
+    with pytest.raises(ConfigError, match=r"--prefix-cache-dir .* needs --prefix-cache on"):
+        build_config({"prefix-cache-dir": "/var/cache/kvell", "prefix-cache": "off"}, {})
+
+
+def test_a_folder_is_the_same_wherever_the_engine_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert build_config({"prefix-cache-dir": "here"}, {}).engine.prefix_cache_dir == str(tmp_path / "here")
 
 
 def test_other_variables_are_no_business_of_ours() -> None:

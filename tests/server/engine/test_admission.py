@@ -175,6 +175,18 @@ def test_a_place_that_nobody_comes_for_is_given_up() -> None:
     world.enter(1, Visitor(mark="stranger"))
 
 
+def test_a_place_that_was_taken_is_kept_no_more() -> None:
+    world = World(running=1, waiting=2)
+    names = world.enter(3)
+    wait = world.refused(1, Visitor(mark="back")).retry_after
+    assert wait is not None
+    world.door.end(names[0])
+    world.now += wait
+    world.enter(1, Visitor(mark="back"))
+    world.door.end(names[1])
+    world.enter(1, Visitor(mark="stranger"))
+
+
 class Overload(World):
     """One that may run, others that wait at most a second; the line moves by two places a second."""
 
