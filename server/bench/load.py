@@ -80,7 +80,8 @@ async def _closed(shape: Shape, send: Ask, run: Run, clock: Callable[[], float])
 
     async def one_client() -> None:
         for number in takewhile(lambda _: clock() < until, numbers):
-            await send(Outcome(number, due=clock()))
+            if (await send(Outcome(number, due=clock()))).retry_after_s is not None:
+                return  # told to come back after the load's end
 
     await asyncio.gather(*(one_client() for _ in range(shape.concurrency)))
     run.load_s = clock() - run.began
