@@ -4,6 +4,7 @@
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
+#   make test-faults [FAULT_REPEATS=20] every fault that often, at random moments, and a table of what was seen
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-prometheus                figures, alerts and dashboard against a real Prometheus, where one is installed
@@ -26,7 +27,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-faults test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -36,6 +37,10 @@ serve: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
+
+FAULT_REPEATS ?= 20
+test-faults: $(VENV)/.installed-test
+	FAULT_REPEATS=$(FAULT_REPEATS) $(BIN)/python -m pytest -q tests/faults
 
 # In an environment of their own: they are large, and their pins (constraints-clients.txt) are not ours. The server under
 # test runs in .venv.
