@@ -3,6 +3,7 @@
 #   make serve [MODEL=...] [PORT=...]   install, fetch the model, serve
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
+#   make test-contract                  the API's longest tests whole: fifty replays, all schemas at both temperatures
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make test-faults [FAULT_REPEATS=20] every fault that often, at random moments, and a table of what was seen
 #   make check                          lint, types, architecture
@@ -27,7 +28,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-faults test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-contract test-faults test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -42,6 +43,9 @@ FAULT_REPEATS ?= 20
 test-faults: $(VENV)/.installed-test
 	FAULT_REPEATS=$(FAULT_REPEATS) $(BIN)/python -m pytest -q tests/faults
 
+test-contract: $(VENV)/.installed-test
+	KVELL_TEST_COMPLETE=1 $(BIN)/python -m pytest -q -rP tests/e2e/test_real_model.py tests/reference/test_logprobs_over_http.py
+
 # In an environment of their own: they are large, and their pins (constraints-clients.txt) are not ours. The server under
 # test runs in .venv.
 CLIENTS := .venv-clients
@@ -51,7 +55,7 @@ CLIENT_PACKAGES := import tomllib; \
 
 test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
 	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
-	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+	  $(CLIENTS)/bin/python -m pytest -q -p no:unraisableexception tests/clients  # what they leave open is theirs
 
 $(CLIENTS)/.installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv $(CLIENTS)

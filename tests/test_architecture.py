@@ -149,7 +149,8 @@ def test_the_engine_core_knows_no_http_and_no_asyncio() -> None:
 
 
 def test_the_api_process_never_imports_torch() -> None:
-    code = "import server.app, server.cli, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    heavy = ("torch", "transformers", "opentelemetry.sdk")
+    code = f"import server.app, server.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 
 from model.tokenizer.base import Tokenizer
+from server.api.account import Generated
 from server.api.choices import Choice, Delta
 from server.api.jobs import Job
 from server.api.running import Submission
@@ -54,6 +55,7 @@ class Answer:
         self._latest: dict[int, float] = {}  # when each choice last got a token
         self._cached: dict[int, int] = {}  # cached tokens of each prompt that was computed
         self._begun: set[int] = set()  # choices that have a token or ended without one
+        self._first_token_s: float | None = None
         self._undelivered = 0
         self._scores: list[list[TokenLogprob]] = [[] for _ in range(job.num_prompts)]
         self._held: list[tuple[int, Delta]] = []  # until the prompts are scored
@@ -127,7 +129,7 @@ class Answer:
 
     def report(self) -> dict[str, object]:
         """How it came about. Times are the longest of any choice, in milliseconds; how it ended is the worst of all."""
-        events = [choice.last_event for choice in self.choices if choice.last_event is not None]
+        events = self._last_events()
         ends = [choice.ended_by for choice in self.choices]
         return {
             "queue_ms": _ms(event.queue_seconds for event in events),
@@ -173,7 +175,8 @@ class Answer:
         if index in self._latest:
             self._metrics.next_tokens(added, now - self._latest[index])
         if not self._latest:
-            self._metrics.first_token(now - self._arrived)
+            self._first_token_s = now - self._arrived
+            self._metrics.first_token(self._first_token_s)
         self._latest[index] = now
 
     def deliver(self) -> None:
@@ -205,9 +208,30 @@ class Answer:
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
-    def summary(self) -> str:
-        """For the log."""
-        return f"{self.prompt_tokens}+{self.generation_tokens} tokens"
+    def account(self, model: str) -> Generated:
+        """For the log and for traces."""
+        params, events = self.job.requests[0].params, self._last_events()
+        return Generated(
+            answer_id=self.job.id,
+            model=model,
+            stream=self.job.stream,
+            num_choices=len(self.choices),
+            max_tokens=self.job.requests[0].max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            seed=self.job.seed,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.generation_tokens,
+            queue_s=max((event.queue_seconds for event in events), default=None),
+            prompt_s=max((event.prompt_seconds for event in events), default=None),
+            first_token_s=self._first_token_s,
+            decode_s=max((event.decode_seconds for event in events), default=None),
+            finish_reasons=tuple(choice.finish or "error" for choice in self.choices),
+        )
+
+    def _last_events(self) -> list[TokenEvent]:
+        return [choice.last_event for choice in self.choices if choice.last_event is not None]
 
     def close(self, outcome: Outcome) -> None:
         """Nothing more will be taken: stop what still runs, and count how it ended."""
@@ -222,7 +246,7 @@ class Answer:
         self._metrics.request_finished(self.endpoint, outcome, seconds=self._clock() - self._arrived)
 
     def _count_answer(self) -> None:
-        events = [choice.last_event for choice in self.choices if choice.last_event is not None]
+        events = self._last_events()
         self._metrics.answered(
             prompt_tokens=self.prompt_tokens,
             generation_tokens=self.generation_tokens,

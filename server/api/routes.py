@@ -1,6 +1,6 @@
 """All routes in one application, behind the door of keys. Knows no processes and no signals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -21,6 +21,7 @@ from server.api import (
     responses,
     tokenize,
 )
+from server.api.account import Account
 from server.api.described import ANSWERS
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
@@ -71,11 +72,17 @@ ROOMS = (
 
 
 def create_app(
-    serving: Serving, *, keys: KeyRing | None = None, open_metrics: bool = False, origins: Sequence[str] = ()
+    serving: Serving,
+    *,
+    keys: KeyRing | None = None,
+    open_metrics: bool = False,
+    origins: Sequence[str] = (),
+    trace: Callable[[Account], None] | None = None,
 ) -> ASGIApp:
     """The routes over `serving`. With keys, every path but liveness and readiness needs one of them.
 
-    origins: whose pages a browser lets ask; their preflight requests carry no key and learn nothing.
+    origins: whose pages a browser lets ask; their preflight requests carry no key and learn nothing. trace hears of
+    every request when it has ended.
     """
     routes = FastAPI(title="kvell", version=kvell_version(), redoc_url=None, redirect_slashes=False)
     for room in ROOMS:
@@ -91,4 +98,4 @@ def create_app(
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED_HEADERS
         )
-    return RequestLog(app)
+    return RequestLog(app, trace)

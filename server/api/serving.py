@@ -137,6 +137,7 @@ class Serving:
     """Everything an endpoint needs.
 
     share_prefixes: between the owners of different keys. default_timeout_s: deadline of requests that bring none.
+    log_prompts: prompts and answers are part of a request's line in the log.
     worker: where big inputs are prepared, one after the other. A tokeniser needs some 200 bytes per token while it
     works, so a handful of clients with bodies of 8 MB each would otherwise cost gigabytes.
     """
@@ -148,6 +149,7 @@ class Serving:
     ping_s: float
     share_prefixes: bool = False
     default_timeout_s: float | None = None
+    log_prompts: bool = False
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
     running: Running = field(default_factory=Running)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cache.groups import group_layers
+from cache.groups import KVGroup, group_layers
 from cache.manager import CacheManager
 from cache.pool import KVPool, bytes_per_token
 from cache.sizing import MIB, CacheTooSmall, blocks_that_fit, free_memory
@@ -28,6 +28,7 @@ from server.engine.constraint import Grammars
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
+from server.engine.prefix_disk import open_disk
 from server.engine.request import Request
 from server.engine.scheduler import Limits
 from server.engine.vocabulary import open_vocabulary
@@ -50,6 +51,13 @@ class Kinds:
     kv_dtype: torch.dtype
     threads: int
     backend: Backend
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What decides the bits of keys and values, beside the model and the code."""
+        its = self.backend
+        kinds = (self.device.type, str(self.dtype), str(self.kv_dtype))
+        return (its.name, its.kernels, its.kernels_version, *kinds)
 
 
 def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple[Engine, Ready]:
@@ -92,6 +100,7 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         clear=pool.clear,
         clock=time.monotonic,
         grammars=grammars,
+        disk=open_disk(config, kinds.numbers, manager, pool),
     )
     wait(early)  # before the pacer learns what a token costs
     warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
@@ -141,19 +150,8 @@ def make_cache(
 
     Raises StartupFailed where too little memory is free or allowed.
     """
-    groups = group_layers(model.windows or (None,) * model.num_layers)
-    try:
-        num_blocks = blocks_that_fit(
-            cache_budget(config.kv_cache_bytes, kinds.device),
-            groups,
-            block_size=config.block_size,
-            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kinds.kv_dtype),
-            max_num_seqs=config.max_num_seqs,
-            max_model_len=max_model_len,
-            max_chunk=config.max_num_batched_tokens,
-        )
-    except CacheTooSmall as error:
-        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
+    budget = cache_budget(config.kv_cache_bytes, kinds.device)
+    groups, num_blocks = divide_cache(config, model, kinds.kv_dtype, budget_bytes=budget, max_model_len=max_model_len)
     manager = CacheManager(
         groups,
         num_blocks,
@@ -171,6 +169,25 @@ def make_cache(
         device=kinds.device,
     )
     return manager, pool
+
+
+def divide_cache(
+    config: EngineConfig, model: ModelConfig, kv_dtype: torch.dtype, *, budget_bytes: int, max_model_len: int
+) -> tuple[tuple[KVGroup, ...], tuple[int, ...]]:
+    """The groups of layers, and how many blocks each gets of the budget. Raises StartupFailed where it is too small."""
+    groups = group_layers(model.windows or (None,) * model.num_layers)
+    try:
+        return groups, blocks_that_fit(
+            budget_bytes,
+            groups,
+            block_size=config.block_size,
+            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kv_dtype),
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            max_chunk=config.max_num_batched_tokens,
+        )
+    except CacheTooSmall as error:
+        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
 
 
 def cache_budget(wanted: int | None, device: torch.device) -> int:

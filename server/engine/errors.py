@@ -126,6 +126,14 @@ class TooManyRequests(TooBusy):
     code = "rate_limit_exceeded"
 
 
+class ClientTooSlow(ServiceError):
+    """A stream is read so slowly that too much of it had to be held."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "client_too_slow"
+
+
 class GenerationFailed(ServiceError):
     """The engine could not go on with this one request."""
 

@@ -14,6 +14,7 @@ from cache.manager import CacheManager, CacheSequence
 from model.batch import Chunk, Wish
 from server.engine.generation import Generation
 from server.engine.line import Line
+from server.engine.reloading import NoDisk, Reloading
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,17 @@ class Plan:
 class Scheduler:
     """The waiting line, and the running set in the order in which they were let in.
 
-    clear zeroes blocks of a KV group in the pool.
+    clear zeroes blocks of a KV group in the pool. disk keeps blocks beyond the process's life.
     """
 
-    def __init__(self, manager: CacheManager, limits: Limits, clear: Callable[[int, Sequence[int]], None]) -> None:
+    def __init__(
+        self,
+        manager: CacheManager,
+        limits: Limits,
+        clear: Callable[[int, Sequence[int]], None],
+        disk: Reloading | None = None,
+    ) -> None:
+        self.disk = disk or NoDisk()
         self._manager = manager
         self._limits = limits
         self._clear = clear
@@ -107,6 +115,7 @@ class Scheduler:
             self.waiting.remove(generation)
             return
         self.running.remove(generation)
+        self._keep(generation, discard=discard)
         self._close(generation.sequence, discard=discard)
         generation.sequence = None
         self.waiting.refund(generation, generation.remaining)
@@ -118,16 +127,18 @@ class Scheduler:
         the waiting line moves up. Nobody is let in by a step that had to throw someone out.
         """
         plan = Plan(prompt_budget, self._limits.max_scored_tokens)
+        self.disk.begin_step()
         for generation in tuple(self.running):
             if generation.sequence is not None:  # else it was preempted just now, for an older one
                 self._advance(generation, plan, now)
         while not plan.preempted and plan.budget > 0 and self._admit_next(plan, now):
             pass
+        self.disk.end_step(idle=not plan.work)
         return plan
 
     def _advance(self, generation: Generation, plan: Plan, now: float) -> None:
         """Give it the tokens that are its turn, if any are."""
-        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan)
+        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan, now)
         if not num_tokens or not self._make_room(generation, num_tokens, plan, now):
             return
         if not generation.decoding:
@@ -136,8 +147,8 @@ class Scheduler:
         plan.scored_budget -= work.num_scored
         plan.work.append(work)
 
-    def _next_piece(self, generation: Generation, plan: Plan) -> int:
-        """How many tokens of its prompt can run now; 0 while another sequence is computing its next block.
+    def _next_piece(self, generation: Generation, plan: Plan, now: float) -> int:
+        """How many tokens of its prompt can run now; 0 while another sequence or the disk is about to give the next.
 
         While its prompt is being scored it takes nothing from others: it needs the logits.
         """
@@ -151,6 +162,8 @@ class Scheduler:
         if self._manager.match(sequence):
             generation.note_cached()
         if self._manager.blocked(sequence):
+            return 0
+        if self.disk.waits(generation, lambda num_tokens: self._make_room(generation, num_tokens, plan, now), now):
             return 0
         return min(plan.budget, generation.uncomputed)
 
@@ -173,6 +186,7 @@ class Scheduler:
     def _preempt(self, generation: Generation, now: float) -> None:
         """Back to the front of the line. Its blocks stay cached until someone needs them."""
         self.running.remove(generation)
+        self.disk.leave(generation)
         self._close(generation.running_sequence)
         generation.preempt(now)
         self.waiting.put_back(generation)
@@ -213,6 +227,14 @@ class Scheduler:
     def _soon_needed(self, generation: Generation, uncomputed: int) -> int:
         """Tokens that still need room in the cache: the rest of the prompt and a little output. The last needs none."""
         return uncomputed + min(self._limits.block_size, generation.remaining) - 1
+
+    def _keep(self, generation: Generation, *, discard: bool) -> None:
+        """What it leaves on disk: its blocks if its prompt was finished, and nothing of them if it failed."""
+        if discard:
+            self.disk.distrust(generation)
+        elif generation.output or not generation.uncomputed:
+            self.disk.keep(generation)
+        self.disk.leave(generation)
 
     def _close(self, sequence: CacheSequence, *, discard: bool = False) -> None:
         """Give its blocks back, and clear those that may hold numbers which are not finite: even 0 times NaN is NaN."""

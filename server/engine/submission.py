@@ -1,7 +1,7 @@
 """Requests that were submitted together, as their consumer sees them: one stream of events. Runs in the API process.
 
-What a slow consumer has not taken yet is joined per request, so a backlog costs a few events, not one per token; its
-size is bounded by the requests' max_tokens.
+What a slow consumer has not taken yet is joined per request, so that a token of a backlog costs a few bytes and not an
+event. One that falls too far behind is given up: its requests are cancelled, and it gets an error behind what there is.
 """
 
 import asyncio
@@ -11,8 +11,11 @@ from typing import Protocol, Self
 
 import msgspec
 
-from server.engine.errors import RequestError, ServiceError
+from server.engine.errors import ClientTooSlow, RequestError, ServiceError
 from server.engine.request import TokenEvent
+
+MAX_BACKLOG = 262_144  # tokens and alternatives to them, all requests together; some 20 MB
+JOIN_EVERY = 64  # events of one request
 
 
 class OnDrop(Protocol):
@@ -34,6 +37,7 @@ class Submission:
         self._on_drop = on_drop
         self._failure: RequestError | ServiceError | None = None
         self._wake = asyncio.Event()
+        self._backlog = 0  # tokens in `_pending`, and alternatives to them
         self.admitted = False  # the engine has begun with at least one of the requests
 
     # the consumer's side
@@ -51,7 +55,7 @@ class Submission:
                 return ()
             self._wake.clear()
             await self._wake.wait()
-        pending, self._pending = self._pending, {}
+        pending, self._pending, self._backlog = self._pending, {}, 0
         for request_id, events in pending.items():
             if events[-1].finish is not None:
                 del self._open[request_id]
@@ -90,8 +94,20 @@ class Submission:
     def push(self, event: TokenEvent) -> None:
         """An event of one of the requests came."""
         self.admitted = True
-        self._pending.setdefault(event.request_id, []).append(event)
+        events = self._pending.setdefault(event.request_id, [])
+        events.append(event)
+        if len(events) == JOIN_EVERY:
+            events[:] = [_join(events)]
         self._wake.set()
+        self._backlog += len(event.tokens) + sum(len(entry.top_ids) for entry in event.logprobs)
+        if self._backlog > MAX_BACKLOG and self._failure is None:
+            message = f"This stream was read too slowly: {self._backlog} tokens and alternatives to them waited for it"
+            self.fail(ClientTooSlow(f"{message}; the limit is {MAX_BACKLOG}"))
+            self._on_drop([each for each in self._open if self._unfinished(each)], 0, answered=False)
+
+    def _unfinished(self, request_id: str) -> bool:
+        pending = self._pending.get(request_id)
+        return not pending or pending[-1].finish is None
 
     def fail(self, error: RequestError | ServiceError) -> None:
         """Nothing more will come. What came before is still handed out, then the error is raised."""

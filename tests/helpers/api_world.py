@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.account import Account
 from server.api.routes import create_app
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.engine.admission import Admission, Visitor
@@ -191,6 +192,8 @@ def make_world(
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
     origins: Sequence[str] = (),
+    log_prompts: bool = False,
+    trace: Callable[[Account], None] | None = None,
 ) -> World:
     """The whole API over a FakeService."""
     service = FakeService(play) if play else FakeService()
@@ -211,6 +214,8 @@ def make_world(
         max_sequences=max_sequences,
         ping_s=ping_s,
         share_prefixes=share_prefixes,
+        log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None
-    return World(service, serving, create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins))
+    app = create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins, trace=trace)
+    return World(service, serving, app)

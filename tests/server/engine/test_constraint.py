@@ -65,6 +65,22 @@ def test_the_end_token_is_allowed_exactly_where_the_grammar_may_end(grammars: Gr
     assert allowed(grammars, "regex", "ab", "ab") == {END}
 
 
+SEPARATED = {"item_separator": ";", "key_separator": "=", "whitespace_flexible": False, "whitespace_pattern": "!"}
+
+
+@pytest.mark.parametrize("own", [{}, SEPARATED])
+def test_json_has_its_own_separators_whatever_a_schema_asks_for(grammars: Grammars, own: dict[str, Any]) -> None:
+    schema = json.dumps(
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"const": 1}}}} | {"x-guidance": own}
+    )
+    after_key = allowed(grammars, "json_schema", schema, '{"a"')
+    assert {ord(":"), ord(" ")} <= after_key
+    assert not after_key & {ord("="), ord("!")}
+    after_item = allowed(grammars, "json_schema", schema, '{"a":[1')
+    assert {ord(","), ord("]"), ord("\n")} <= after_item
+    assert not after_item & {ord(";"), ord("!")}
+
+
 def test_characters_of_several_bytes_are_allowed_byte_by_byte(grammars: Grammars) -> None:
     assert allowed(grammars, "choice", '["ü", "🎉"]') == {0xC3, 0xF0, piece_id("🎉")}
     assert allowed(grammars, "choice", '["ü", "🎉"]', 0xC3) == {0xBC}
