@@ -164,6 +164,7 @@ SPOILT: list[tuple[list[str], Any]] = [
     (["request", "temperature"], 5),
     (["request", "prompt"], ["only one"]),
     (["request", "unknown"], 1),
+    (["request", "stream"], True),
     (["request", "n"], 500),
     (["request", "stream_options"], {"include_usage": True}),
     (["request", "model"], "another"),
