@@ -191,6 +191,7 @@ def make_world(
     trusts_templates: bool = False,
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
+    default_timeout_s: float | None = None,
     origins: Sequence[str] = (),
     log_prompts: bool = False,
     trace: Callable[[Account], None] | None = None,
@@ -214,6 +215,7 @@ def make_world(
         max_sequences=max_sequences,
         ping_s=ping_s,
         share_prefixes=share_prefixes,
+        default_timeout_s=default_timeout_s,
         log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None
