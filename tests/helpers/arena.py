@@ -5,8 +5,10 @@ One round: a crowd asks, something happens at a random moment, all end, and `Are
 
 import contextlib
 import http.client
+import os
 import random
 import re
+import signal
 import sys
 import threading
 import time
@@ -192,6 +194,13 @@ class Arena:
             yield watch
         assert watch.longest_lie_s <= grace_s, f"/ready told of a dead engine for {watch.longest_lie_s:.1f} s"
 
+    def kill_the_engine(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """And wait for the next one."""
+        restarts = self.server.figure("kvell_engine_restarts_total")
+        os.kill(self.server.engine_pid, number)
+        self.server.until(lambda: self.server.figure("kvell_engine_restarts_total") > restarts, "no new engine")
+        self.until_ready()
+
     # what is left
 
     def until_ready(self) -> float:
@@ -239,15 +248,18 @@ class Arena:
         self.server.until(lambda: sum(self._logged().values()) >= total, f"not all of {self.book} are logged")
         logged = self._logged()
         assert sum(logged.values()) == total
-        assert all(logged[each] == self.statuses[each] for each in self.statuses if each >= 400), (
-            logged,
-            self.statuses,
-        )
+        refusals = {status: count for status, count in self.statuses.items() if status >= 400}
+        assert {status: sum(n for (its, _), n in logged.items() if its == status) for status in refusals} == refusals
+        outcomes = Counter(dict.fromkeys(counted, 0))
+        for (_, outcome), count in logged.items():
+            outcomes[outcome] += count
+        assert outcomes == counted
 
-    def _logged(self) -> Counter[int]:
-        """Log lines of completions by status."""
-        lines = [re.search(r"POST /v1/completions (\d{3}) in ", line) for line in list(self.server.errors)]
-        return Counter(int(line[1]) for line in lines if line)
+    def _logged(self) -> Counter[tuple[int, str]]:
+        """Log lines of completions by status and outcome."""
+        pattern = re.compile(r"POST /v1/completions status=(\d{3}) outcome=(\w+) ")
+        found = [pattern.search(line) for line in list(self.server.errors)]
+        return Counter((int(line[1]), line[2]) for line in found if line)
 
 
 def _failed(status: int, error: Mapping[str, Any], tokens: tuple[int, ...]) -> Heard:
