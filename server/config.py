@@ -43,6 +43,8 @@ class EngineConfig:
     prefix_cache: bool = True
     threads: int | None = None
     quantize: Quantize = "none"
+    prefix_cache_dir: str | None = None  # None: nothing outlives the process
+    prefix_cache_bytes: int = 4 * 2**30  # of files in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class ServerConfig:
     tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
     max_waiting_tokens: int | None = None
+    max_queue_s: float | None = 1.0  # None: no limit
     default_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
@@ -109,6 +112,8 @@ def _check_together(engine: EngineConfig) -> None:
             f"--max-num-batched-tokens (KVELL_MAX_NUM_BATCHED_TOKENS) is {engine.max_num_batched_tokens}; allowed: "
             f"at least --max-num-seqs, {engine.max_num_seqs}, as every running sequence gets a token in each step"
         )
+    if engine.prefix_cache_dir is not None and not engine.prefix_cache:
+        raise ConfigError("--prefix-cache-dir (KVELL_PREFIX_CACHE_DIR) needs --prefix-cache on")
 
 
 def describe(config: ServerConfig) -> dict[str, object]:

@@ -78,6 +78,15 @@ def seconds(low: float, high: float) -> Parser:
     return parse
 
 
+def or_off(parse: Parser) -> Parser:
+    """ "off" is None."""
+
+    def read(text: str) -> object:
+        return None if text == "off" else parse(text)
+
+    return read
+
+
 def one_of(*choices: str) -> Parser:
     def parse(text: str) -> str:
         if text not in choices:
@@ -98,6 +107,10 @@ def any_path(text: str) -> Path:
         return Path(any_text(text)).expanduser()
     except RuntimeError as error:  # "~somebody" who has no home here
         raise ValueError(text) from error
+
+
+def path_text(text: str) -> str:
+    return str(any_path(text).absolute())
 
 
 def origins(text: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from server.engine.constraint import Grammars
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
+from server.engine.prefix_disk import open_disk
 from server.engine.request import Request
 from server.engine.scheduler import Limits
 from server.engine.vocabulary import open_vocabulary
@@ -50,6 +51,13 @@ class Kinds:
     kv_dtype: torch.dtype
     threads: int
     backend: Backend
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What decides the bits of keys and values, beside the model and the code."""
+        its = self.backend
+        kinds = (self.device.type, str(self.dtype), str(self.kv_dtype))
+        return (its.name, its.kernels, its.kernels_version, *kinds)
 
 
 def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple[Engine, Ready]:
@@ -92,6 +100,7 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         clear=pool.clear,
         clock=time.monotonic,
         grammars=grammars,
+        disk=open_disk(config, kinds.numbers, manager, pool),
     )
     wait(early)  # before the pacer learns what a token costs
     warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)

@@ -20,14 +20,8 @@ from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
 from server.engine.parts import Chooser, Runner
-from server.engine.request import (
-    GroupPicture,
-    GroupStats,
-    Request,
-    StepStats,
-    TokenEvent,
-    TokenLogprob,
-)
+from server.engine.reloading import Reloading
+from server.engine.request import GroupPicture, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
 from server.engine.scheduler import Limits, Scheduler, Work
 from server.engine.scoring import choice_logprobs, first_rows, score_prompts
 
@@ -60,13 +54,14 @@ class Engine:
         clear: Callable[[int, Sequence[int]], None],
         clock: Callable[[], float],
         grammars: Grammars | None = None,
+        disk: Reloading | None = None,
     ) -> None:
         self._manager = manager
         self._runner = runner
         self._sampler = sampler
         self._block_bytes = tuple(block_bytes)
         self._clock = clock
-        self._scheduler = Scheduler(manager, limits, clear)
+        self._scheduler = Scheduler(manager, limits, clear, disk)
         self._pacer = Pacer(
             target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
         )
@@ -83,6 +78,8 @@ class Engine:
         """Whether the next step would run or deliver something. False while all that is left waits for its grammar."""
         if self._events or len(self._live) > len(self._compiling) or self._compiling.any_ready:
             return True
+        if self._scheduler.disk.wants_step:
+            return True
         deadline = self.next_deadline
         return deadline is not None and deadline <= self._clock()
 
@@ -94,6 +91,7 @@ class Engine:
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called, on another thread, when has_work may have become true by itself."""
         self._compiling.on_ready(wake)
+        self._scheduler.disk.on_change(wake)
 
     def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None:
         """`tell` hears the ids of those that left the line, before the step that first runs them."""
@@ -132,8 +130,8 @@ class Engine:
         started = self._clock()
         self._join_compiled()
         self._expire(started)
-        budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
-        plan = self._scheduler.plan(prompt_budget=budget, now=started)
+        budget = self._pacer.budget(self._scheduler.num_decoding)
+        plan = self._scheduler.plan(budget, now=started)
         counted = plan.counts()
         for generation in plan.impossible:
             self._fail(generation, "the KV cache is too small for this request even alone")
@@ -141,7 +139,9 @@ class Engine:
             self._tell_begun([each.request.id for each in plan.admitted])
         self._run(plan.work)
         seconds = self._clock() - started
-        self._pacer.observe(prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds)
+        self._pacer.observe(
+            prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds, pairs=plan.prompt_pairs
+        )
         events, self._events = self._events, []
         return StepOutcome(events, self._stats(seconds, counted, num_preempted=len(plan.preempted)))
 
@@ -281,4 +281,5 @@ class Engine:
             waiting=len(self._scheduler.waiting) + len(self._compiling),
             preemptions=num_preempted,
             groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
+            disk=self._scheduler.disk.stats(),
         )

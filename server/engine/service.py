@@ -67,6 +67,7 @@ class EngineService:
             running_limit=config.engine.max_num_seqs,
             waiting_requests=config.max_waiting_requests,
             waiting_tokens=config.max_waiting_tokens,
+            queue_s=config.max_queue_s,
             clock=clock,
         )
         self._dispatch = Dispatch(admission, send=self._send, on_discard=metrics.discarded, clock=clock)
@@ -79,6 +80,7 @@ class EngineService:
             clock=clock,
         )
         self._watch_ms = 0
+        self._disk_warning = ""  # what was said of the blocks on disk
         self._forecast = Forecast(clock)
 
     @property
@@ -241,6 +243,9 @@ class EngineService:
         self._dispatch.take(step)
         waiting = step.stats.waiting + self._dispatch.num_outside
         self._metrics.step(msgspec.structs.replace(step.stats, waiting=waiting))
+        if step.stats.disk and step.stats.disk.warning not in ("", self._disk_warning):
+            self._disk_warning = step.stats.disk.warning
+            logger.warning(self._disk_warning)
         self.picture = step.picture or self.picture
         self._metrics.tokens_waiting(self._dispatch.admission.waiting_tokens)
 

@@ -18,7 +18,17 @@ from prometheus_client.exposition import choose_encoder
 
 from server.engine.request import FinishReason, StepStats
 from server.engine.wire import Ready
-from server.metrics.names import SECONDS, STEP_TOKENS, TOKENS, CacheState, Endpoint, Outcome, Phase, Rejection
+from server.metrics.names import (
+    SECONDS,
+    STEP_TOKENS,
+    TOKENS,
+    CacheState,
+    DiskAction,
+    Endpoint,
+    Outcome,
+    Phase,
+    Rejection,
+)
 from server.metrics.rates import Rates
 from server.metrics.vllm import VllmNames
 
@@ -102,6 +112,12 @@ class Metrics:
         self._computed = self._counter("computed_tokens_total", "Tokens run, recomputed ones included.", "phase")
         for phase in get_args(Phase):
             self._computed.labels(phase)
+        self._disk_bytes = self._gauge("prefix_cache_disk_bytes", "What the blocks in --prefix-cache-dir take.")
+        self._disk_blocks = self._counter(
+            "prefix_cache_disk_blocks_total", "Blocks read from, written to, and refused from disk.", "action"
+        )
+        for action in get_args(DiskAction):
+            self._disk_blocks.labels(action)
         self._step = self._histogram("step_seconds", "Duration of an engine step.")
         self._step_tokens = self._histogram("step_tokens", "Tokens run in an engine step.", STEP_TOKENS)
         self._up = self._gauge("engine_up", "1 while the engine makes progress.")
@@ -161,6 +177,10 @@ class Metrics:
         self._set_cache(stats)
         self._computed.labels("prompt").inc(stats.prompt_tokens)
         self._computed.labels("decode").inc(stats.decode_tokens)
+        if stats.disk is not None:
+            self._disk_bytes.set(stats.disk.num_bytes)
+            for action in get_args(DiskAction):
+                self._disk_blocks.labels(action).inc(getattr(stats.disk, f"blocks_{action}"))
         tokens = stats.prompt_tokens + stats.decode_tokens
         if tokens:
             self._step.observe(stats.seconds)

@@ -26,6 +26,7 @@ Rejection = Literal[
 ]
 CacheState = Literal["used", "cached", "free"]
 Phase = Literal["prompt", "decode"]
+DiskAction = Literal["read", "written", "refused"]
 
 # fmt: off
 SECONDS = (

@@ -18,9 +18,10 @@ FLAGS = """
 accept-terms api-key api-key-file backend block-size cors-origins device drain-timeout dtype engine-timeout help
 host kv-cache-dtype kv-cache-memory log-format log-level log-prompts max-model-len
 max-num-batched-tokens max-num-seqs max-waiting-requests
-max-waiting-tokens metrics-compat default-timeout
-open-metrics otlp-endpoint port prefix-cache quantize served-model-name share-prefixes sse-ping target-inter-token-ms
-threads tls-certfile tls-keyfile trust-request-chat-template
+max-queue-seconds max-waiting-tokens metrics-compat default-timeout
+open-metrics otlp-endpoint port prefix-cache prefix-cache-dir prefix-cache-size quantize
+served-model-name share-prefixes sse-ping target-inter-token-ms threads tls-certfile tls-keyfile
+trust-request-chat-template
 """
 
 

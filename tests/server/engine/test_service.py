@@ -18,7 +18,7 @@ from server.engine.request import TokenEvent
 from server.engine.service import EngineService
 from server.engine.submission import Submission
 from server.metrics import Metrics
-from tests.helpers.fake_engine import BUSY, COUNT, CRASH, FAULT, HOLD, SPIN
+from tests.helpers.fake_engine import BUSY, COUNT, CRASH, FAULT, HOLD, SPIN, WARN
 from tests.helpers.waiting import DEADLINE_SECONDS, eventually, is_running, open_files
 
 
@@ -586,3 +586,13 @@ async def test_those_who_wait_outside_are_among_the_waiting(make_service, make_r
         await eventually(lambda: running.admitted)
         await eventually(lambda: figure(metrics, "requests_waiting") == 1)
     await eventually(lambda: figure(metrics, "requests_waiting") == 0)
+
+
+async def test_what_is_wrong_with_the_disk_is_said_once(make_service, make_request, metrics, caplog) -> None:
+    service = make_service()
+    await started(service)
+    for request in (make_request(WARN), make_request(WARN), make_request(COUNT, max_tokens=5)):
+        await collect(service.submit([request]))
+    assert [record.message for record in caplog.records].count("the disk is full") == 1
+    assert figure(metrics, "prefix_cache_disk_bytes") == 4096
+    assert (figure(metrics, "prefix_cache_disk_blocks_total", action="written") or 0) >= 2

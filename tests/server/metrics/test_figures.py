@@ -5,8 +5,9 @@ from typing import Any, get_args
 import pytest
 
 from server.engine.observer import Observer
-from server.engine.request import GroupStats
+from server.engine.request import DiskStats, GroupStats
 from server.metrics import SECONDS, Endpoint, Metrics, Outcome, Rejection
+from server.metrics.names import DiskAction
 from tests.helpers.engine_reports import ready, step
 
 FROZEN = {
@@ -29,6 +30,8 @@ FROZEN = {
     "kvell_kv_cache_bytes": "gauge",
     "kvell_kv_cache_usage_ratio": "gauge",
     "kvell_preemptions": "counter",
+    "kvell_prefix_cache_disk_blocks": "counter",
+    "kvell_prefix_cache_disk_bytes": "gauge",
     "kvell_prompt_tokens": "counter",
     "kvell_queue_seconds": "histogram",
     "kvell_recomputed_tokens": "counter",
@@ -130,6 +133,16 @@ def test_a_step_sets_the_gauges_and_adds_to_the_counters(metrics: Metrics) -> No
     assert [figure(metrics, "computed_tokens_total", phase=phase) for phase in ("prompt", "decode")] == [12, 7]
     assert figure(metrics, "step_seconds_sum") == pytest.approx(0.03)
     assert figure(metrics, "step_seconds_bucket", le="0.01") == 1
+
+
+def test_blocks_on_disk_are_counted_beyond_the_loss_of_an_engine(metrics: Metrics) -> None:
+    metrics.step(step(disk=DiskStats(8192, blocks_read=3, blocks_written=2)))
+    metrics.engine_lost()
+    metrics.step(step(disk=DiskStats(4096, blocks_read=1, blocks_refused=5, warning="full")))
+    metrics.step(step())
+    counts = [figure(metrics, "prefix_cache_disk_blocks_total", action=each) for each in get_args(DiskAction)]
+    assert counts == [4, 2, 5]
+    assert figure(metrics, "prefix_cache_disk_bytes") == 4096
 
 
 def test_a_report_without_a_step_is_no_step(metrics: Metrics) -> None:
