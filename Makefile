@@ -5,6 +5,7 @@
 #   make test                           the whole test suite
 #   make test-contract                  the API's longest tests whole: fifty replays, all schemas at both temperatures
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
+#   make test-faults [FAULT_REPEATS=20] every fault that often, at random moments, and a table of what was seen
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-prometheus                figures, alerts and dashboard against a real Prometheus, where one is installed
@@ -27,7 +28,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-contract test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-contract test-faults test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -37,6 +38,10 @@ serve: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
+
+FAULT_REPEATS ?= 20
+test-faults: $(VENV)/.installed-test
+	FAULT_REPEATS=$(FAULT_REPEATS) $(BIN)/python -m pytest -q tests/faults
 
 test-contract: $(VENV)/.installed-test
 	KVELL_TEST_COMPLETE=1 $(BIN)/python -m pytest -q -rP tests/e2e/test_real_model.py tests/reference/test_logprobs_over_http.py

@@ -67,6 +67,7 @@ class ServerConfig:
     tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
     max_waiting_tokens: int | None = None
+    max_queue_s: float | None = 1.0  # None: no limit
     default_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung

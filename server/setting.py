@@ -78,6 +78,15 @@ def seconds(low: float, high: float) -> Parser:
     return parse
 
 
+def or_off(parse: Parser) -> Parser:
+    """ "off" is None."""
+
+    def read(text: str) -> object:
+        return None if text == "off" else parse(text)
+
+    return read
+
+
 def one_of(*choices: str) -> Parser:
     def parse(text: str) -> str:
         if text not in choices:

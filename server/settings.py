@@ -11,6 +11,7 @@ from server.setting import (
     any_text,
     http_address,
     one_of,
+    or_off,
     origins,
     parse_bytes,
     path_text,
@@ -106,6 +107,14 @@ SETTINGS: tuple[Setting, ...] = (
         "1 to 10^12",
         "no limit",
         "tokens, of prompts and outputs, that may wait before more are refused",
+    ),
+    _server(
+        "max-queue-seconds",
+        "max_queue_s",
+        or_off(seconds(0.01, 86_400)),
+        "0.01 to 86400 seconds, off",
+        "1",
+        "seconds that a request may have to wait for its turn; more are refused once the line has stood for so long",
     ),
     _server(
         "default-timeout",

@@ -63,6 +63,11 @@ class Server:
         except OSError as error:
             raise MeasureFailed(f"could not be started: {error}") from error
 
+    @property
+    def pid(self) -> int:
+        """Of the program that was started."""
+        return self._process.pid
+
     def __enter__(self) -> "Server":
         return self
 

@@ -1,7 +1,9 @@
 """Sends one request and follows its answer to the end, whatever the server does. Never raises for what it did."""
 
 import asyncio
+import json
 import math
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -76,7 +78,7 @@ class Client:
         if status != 200:
             text = b"".join([part async for part in connection.body()]).decode(errors="replace")
             kinds: dict[int, Kind] = {429: "429", 503: "503"}
-            outcome.fail(kinds.get(status, "other status"), f"HTTP {status}: {text[:DETAIL_CHARS]}")
+            outcome.fail(kinds.get(status, "other status"), f"HTTP {status}: {_message(text)}")
             outcome.retry_after_s = _seconds(connection.headers.get("retry-after", ""))
             return
         done = False
@@ -99,6 +101,16 @@ async def sse_data(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for line in lines:
             if line.startswith(b"data:"):
                 yield line[5:].strip()
+
+
+def _message(text: str) -> str:
+    """What the server says, in short and without its numbers, so that equal reasons read alike."""
+    try:
+        error = json.loads(text)["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, LookupError, TypeError):
+        pass
+    return re.sub(r"[0-9]+(\.[0-9]+)?", "N", text[:DETAIL_CHARS])
 
 
 def _seconds(retry_after: str) -> float | None:

@@ -20,7 +20,8 @@ class Shape:
     """How much load: rate requests a second (inf: all at once), or concurrency clients. One of the two is None.
 
     It ends after num_requests, or when no more may begin after duration_s; one of the two is None.
-    come_back: clients that were refused with a time to come back do so, as long as the load lasts.
+    come_back: clients that were refused with a time to come back do so, as long as the load lasts. Those of a closed
+    loop always do: else they would do nothing but ask again.
     """
 
     rate: float | None = None
@@ -79,7 +80,8 @@ async def _closed(shape: Shape, send: Ask, run: Run, clock: Callable[[], float])
 
     async def one_client() -> None:
         for number in takewhile(lambda _: clock() < until, numbers):
-            await send(Outcome(number, due=clock()))
+            if (await send(Outcome(number, due=clock()))).retry_after_s is not None:
+                return  # told to come back after the load's end
 
     await asyncio.gather(*(one_client() for _ in range(shape.concurrency)))
     run.load_s = clock() - run.began
@@ -91,7 +93,7 @@ def _returning(shape: Shape, ask: Ask, run: Run, clock: Callable[[], float]) -> 
     async def send(outcome: Outcome) -> Outcome:
         while True:
             run.outcomes.append(await ask(outcome))
-            if not shape.come_back or outcome.retry_after_s is None:
+            if not (shape.come_back or shape.concurrency) or outcome.retry_after_s is None:
                 return outcome
             told = outcome.ended + outcome.retry_after_s
             if told > run.began + _end_s(shape, run):

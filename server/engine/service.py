@@ -67,6 +67,7 @@ class EngineService:
             running_limit=config.engine.max_num_seqs,
             waiting_requests=config.max_waiting_requests,
             waiting_tokens=config.max_waiting_tokens,
+            queue_s=config.max_queue_s,
             clock=clock,
         )
         self._dispatch = Dispatch(admission, send=self._send, on_discard=metrics.discarded, clock=clock)

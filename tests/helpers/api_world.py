@@ -191,6 +191,8 @@ def make_world(
     trusts_templates: bool = False,
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
+    default_timeout_s: float | None = None,
+    digest: str = "d1gest",
     origins: Sequence[str] = (),
     log_prompts: bool = False,
     trace: Callable[[Account], None] | None = None,
@@ -205,7 +207,7 @@ def make_world(
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
         trusts_templates=trusts_templates,
-        facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
+        facts=ModelFacts(digest=digest, format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
     serving = Serving(
         model=model,
@@ -214,6 +216,7 @@ def make_world(
         max_sequences=max_sequences,
         ping_s=ping_s,
         share_prefixes=share_prefixes,
+        default_timeout_s=default_timeout_s,
         log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None

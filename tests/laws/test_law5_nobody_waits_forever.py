@@ -1,6 +1,7 @@
 """Law 5 in the engine: every request ends within a bound that follows from the work itself, in order of arrival."""
 
 import threading
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -137,13 +138,19 @@ def test_a_deadline_that_has_passed_computes_nothing_and_one_that_has_not_change
     assert answers["early"].finish == "length"
 
 
-def test_a_deadline_holds_while_everybody_waits_for_a_grammar() -> None:
-    compiling = threading.Event()
+@pytest.fixture
+def never_compiling() -> Iterator[Grammars]:
+    released = threading.Event()
 
-    def compile_for_ever() -> None:
-        compiling.wait(60)
+    def wait() -> None:
+        released.wait(60)
 
-    world = make_world(grammars=Grammars(compile_for_ever))
+    yield Grammars(wait)
+    released.set()
+
+
+def test_a_deadline_holds_while_everybody_waits_for_a_grammar(never_compiling: Grammars) -> None:
+    world = make_world(grammars=never_compiling)
     constraint = Constraint("regex", "a")
     late = msgspec.structs.replace(timed("late", 4, 5, deadline=2.5), constraint=constraint)
     world.engine.submit([late, msgspec.structs.replace(late, id="later", deadline=4.5)])
@@ -163,7 +170,6 @@ def test_a_deadline_holds_while_everybody_waits_for_a_grammar() -> None:
     world.engine.cancel(["later"])
     world.step()
     assert (world.engine.has_work, world.engine.next_deadline) == (False, None)
-    compiling.set()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -18,7 +18,7 @@ FLAGS = """
 accept-terms api-key api-key-file backend block-size cors-origins device drain-timeout dtype engine-timeout help
 host kv-cache-dtype kv-cache-memory log-format log-level log-prompts max-model-len
 max-num-batched-tokens max-num-seqs max-waiting-requests
-max-waiting-tokens metrics-compat default-timeout
+max-queue-seconds max-waiting-tokens metrics-compat default-timeout
 open-metrics otlp-endpoint port prefix-cache prefix-cache-dir prefix-cache-size quantize
 served-model-name share-prefixes sse-ping target-inter-token-ms threads tls-certfile tls-keyfile
 trust-request-chat-template
@@ -33,7 +33,7 @@ def help_of(*command: str) -> str:
 
 def test_the_commands_are_these() -> None:
     commands = re.findall(r"^  (\w+) ", help_of().partition("Commands:")[2], re.MULTILINE)
-    assert sorted(commands) == ["bench", "chat", "plan", "pull", "serve"]
+    assert sorted(commands) == ["bench", "chat", "plan", "pull", "serve", "top"]
 
 
 def test_serve_s_flags_are_these() -> None:

@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "prefix-cache-size": ("1.5GiB", 3 * 2**29, ("0", "1kB", "much")),
     "max-waiting-requests": ("0", 0, ("-1", "1000001")),
     "max-waiting-tokens": ("5000", 5000, ("0", "1.5")),
+    "max-queue-seconds": ("2.5", 2.5, ("0", "-1", "OFF", "none", "inf")),
     "default-timeout": ("2.5", 2.5, ("0", "nan", "-1")),
     "api-key": ("sk-1 2", "sk-1 2", ("", "  ", "a\nb")),
     "api-key-file": ("/etc/keys", Path("/etc/keys"), ("", "~no-such-user/keys")),
@@ -77,6 +78,11 @@ def test_a_certificate_without_its_key_is_a_mistake() -> None:
 def test_the_names_that_users_rely_on_are_frozen() -> None:
     assert sorted(BY_NAME) == sorted(EXAMPLES)
     assert len(SETTINGS) == len(BY_NAME)
+
+
+def test_a_limit_that_can_be_off_is_none_then() -> None:
+    assert build_config({"max-queue-seconds": "off"}, {}).max_queue_s is None
+    assert build_config({}, {}).max_queue_s == 1.0
 
 
 def test_nothing_set_is_all_defaults() -> None:

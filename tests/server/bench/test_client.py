@@ -71,7 +71,9 @@ async def test_a_good_stream_is_timed_piece_by_piece(start: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "detail"),
     [
-        (response(b'{"error": "busy"}', status="503 Service Unavailable"), "503", 'HTTP 503: {"error"'),
+        (response(b'{"error": "busy"}', status="503 Service Unavailable"), "503", "HTTP 503: busy"),
+        (response(b'{"error": {"message": "12 of 9.5"}}', status="503 No"), "503", "HTTP 503: N of N"),
+        (response(b"<html>", status="503 No"), "503", "HTTP 503: <html>"),
         (response(b"{}", status="429 Too Many Requests"), "429", "HTTP 429"),
         (response(b"{}", status="500 Oops"), "other status", "HTTP 500"),
         (stream(piece("a")), "cut stream", "without [DONE]"),
@@ -83,7 +85,21 @@ async def test_a_good_stream_is_timed_piece_by_piece(start: Any) -> None:
         (stream(piece("a"), DONE)[:-9], "cut stream", "in the middle"),
         (b"hello\r\n\r\n", "reset", "no answer in HTTP"),
     ],
-    ids=["503", "429", "500", "no end", "error", "error text", "bad json", "no object", "nothing", "cut", "no http"],
+    ids=[
+        "503",
+        "503 numbers",
+        "503 page",
+        "429",
+        "500",
+        "no end",
+        "error",
+        "error text",
+        "bad json",
+        "no object",
+        "nothing",
+        "cut",
+        "no http",
+    ],
 )
 async def test_every_kind_of_failure_has_its_name(start: Any, answer: bytes, kind: str, detail: str) -> None:
     outcome = await outcome_of(start, answer)

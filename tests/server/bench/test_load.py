@@ -122,10 +122,22 @@ async def test_refused_clients_come_back_when_told(
     async def ask(outcome: Outcome) -> Outcome:
         return decide(await world.ask(outcome))
 
-    shape = Shape(concurrency=1, duration_s=10.0, come_back=come_back)
+    shape = Shape(rate=0.01, duration_s=10.0, come_back=come_back)
     run = await run_load(shape, ask, world.clock)
     first = [each for each in run.outcomes if each.number == 0]
     assert [(each.returned, each.due) for each in first] == attempts
+
+
+async def test_clients_of_a_closed_loop_always_come_back_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that asked again at once would measure how fast a server refuses."""
+    world = World(monkeypatch, takes=lambda outcome: 1.0)
+    decide = refuse_first(4.0)
+
+    async def ask(outcome: Outcome) -> Outcome:
+        return decide(await world.ask(outcome))
+
+    run = await run_load(Shape(concurrency=1, duration_s=8.0), ask, world.clock)
+    assert [(each.number, each.due) for each in run.outcomes] == [(0, 0.0), (0, 5.0), (1, 6.0)]
 
 
 async def test_those_of_a_burst_come_back_until_they_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,17 @@ def test_a_step_never_holds_more_rows_of_logits_than_it_may_score_and_choose() -
     assert max(most) >= 64
 
 
+@pytest.mark.parametrize("length", [64, 65, 66, 129, 130])
+def test_a_prompt_s_last_token_waits_for_a_step_that_may_score_all_before_it(length: int) -> None:
+    most = list[int]()
+    world = make_world(Setting(max_num_batched_tokens=512))
+    world.runner.on_step = lambda chunks: most.append(sum(chunk.num_logits for chunk in chunks))
+    world.run([scored_request("a", random_prompt(1, length), 1, max_tokens=1)])
+    assert sum(most) == length, "a row for each token but the first, and one that chooses"
+    assert max(most) <= 64 + 1
+    assert most[:-1] == [64] * (len(most) - 1)
+
+
 def test_a_warm_cache_takes_no_scores_away_and_is_not_counted() -> None:
     prompt = random_prompt(3, 40)
     world = make_world()
