@@ -3,9 +3,12 @@
 #   make serve [MODEL=...] [PORT=...]   install, fetch the model, serve
 #   make install                        only .venv with .venv/bin/kvell
 #   make test                           the whole test suite
+#   make test-contract                  the API's longest tests whole: fifty replays, all schemas at both temperatures
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
+#   make test-faults [FAULT_REPEATS=20] every fault that often, at random moments, and a table of what was seen
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
+#   make test-prometheus                figures, alerts and dashboard against a real Prometheus, where one is installed
 #   make test-native                    the C++ kernels under the address, undefined-behaviour and thread sanitizers
 #   make bench-peers [ONLY=...] [QUICK=1]   kvell against the peers, which are installed under build/peers first
 #   make test-neon                      the kernels for 64-bit Arm under qemu-user, where a cross compiler is installed
@@ -25,7 +28,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-clients check test-page test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-contract test-faults test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -36,20 +39,30 @@ serve: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile
 
-# In an environment of their own: they are large, and their pins are not ours. The server under test runs in .venv.
+FAULT_REPEATS ?= 20
+test-faults: $(VENV)/.installed-test
+	FAULT_REPEATS=$(FAULT_REPEATS) $(BIN)/python -m pytest -q tests/faults
+
+test-contract: $(VENV)/.installed-test
+	KVELL_TEST_COMPLETE=1 $(BIN)/python -m pytest -q -rP tests/e2e/test_real_model.py tests/reference/test_logprobs_over_http.py
+
+# In an environment of their own: they are large, and their pins (constraints-clients.txt) are not ours. The server under
+# test runs in .venv.
 CLIENTS := .venv-clients
+NODE_PACKAGES := openai@6.49.0 zod@4.6.7
 CLIENT_PACKAGES := import tomllib; \
   print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["clients"], sep="\n")
 
 test-clients: $(VENV)/.installed-test $(CLIENTS)/.installed
 	KVELL_TEST_PYTHON=$(abspath $(BIN)/python) KVELL_NODE_MODULES=$(abspath $(CLIENTS)) \
-	  $(CLIENTS)/bin/python -m pytest -q tests/clients
+	  $(CLIENTS)/bin/python -m pytest -q -p no:unraisableexception tests/clients  # what they leave open is theirs
 
-$(CLIENTS)/.installed: pyproject.toml
+$(CLIENTS)/.installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(PYTHON) -c '$(CLIENT_PACKAGES)' > $(CLIENTS)/packages.txt
-	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q -r $(CLIENTS)/packages.txt
-	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) openai zod; fi
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q --prefer-binary -c constraints-clients.txt \
+	  -r $(CLIENTS)/packages.txt
+	if command -v npm >/dev/null; then npm install --silent --prefix $(CLIENTS) $(NODE_PACKAGES); fi
 	@touch $@
 
 check: $(VENV)/.installed-test
@@ -91,6 +104,10 @@ native_objects = $(patsubst $(CSRC)/%.cpp,$(NATIVE)/$(1)/%.o,$(call native_sourc
 test-page: $(VENV)/.installed-test
 	$(PIP) -e '.[browser]'
 	$(BIN)/python -m pytest -q tests/e2e/test_page.py
+
+# Needs Debian's prometheus (with promtool); skipped by name without it.
+test-prometheus: $(VENV)/.installed-test
+	KVELL_TEST_INPUTS=10000 $(BIN)/python -m pytest -q tests/docker tests/e2e/test_prometheus.py tests/server/metrics
 
 test-native: $(NATIVE)/address/selftest $(NATIVE)/thread/selftest $(if $(filter avx512,$(NATIVE_SETS)),test-avx512)
 	UBSAN_OPTIONS=print_stacktrace=1 $(NATIVE)/address/selftest

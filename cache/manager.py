@@ -158,6 +158,11 @@ class CacheManager:
             self._enter_full_blocks(seq)
         self._give_back(seq)
 
+    def restore(self, seq: CacheSequence, num_tokens: int) -> None:
+        """The reserved blocks of the next num_tokens positions were filled from elsewhere: commit without a step."""
+        self.commit(seq, num_tokens)
+        seq.num_cached += num_tokens
+
     def close(self, seq: CacheSequence, *, discard: bool = False) -> tuple[list[int], ...]:
         """Give up everything. Promises vanish; computed blocks stay cached unless discard says not to trust them.
 

@@ -5,10 +5,11 @@ owns which block.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cache.groups import KVGroup
@@ -100,6 +101,40 @@ class KVPool:
     def block_bytes(self, group: int) -> int:
         """Bytes of one block of this group: keys and values of all its layers."""
         return self._block_bytes * len(self._groups[group].layers)
+
+    def bytes_of_blocks(self) -> int:
+        """Bytes of one block of every group: all that is kept of block_size tokens."""
+        return sum(self.block_bytes(group) for group in range(len(self._groups)))
+
+    def export_blocks(self, blocks: Sequence[Sequence[int]]) -> NDArray[np.uint8]:
+        """The bytes of n blocks of every group, blocks[group] (n,) -> (n, bytes_of_blocks). Copies."""
+        out = torch.empty((len(blocks[0]), self.bytes_of_blocks()), dtype=torch.uint8)
+        for group, start, plane in self._planes():
+            out[:, start : start + plane.shape[1]] = plane[_ids(blocks[group], plane)].cpu()
+        return out.numpy()
+
+    def import_blocks(self, blocks: Sequence[Sequence[int]], data: NDArray[np.uint8]) -> None:
+        """What `export_blocks` gave, into n blocks of every group; never the null block."""
+        assert all(block for ids in blocks for block in ids), "the null block stays zero"
+        rows = torch.from_numpy(data)
+        for group, start, plane in self._planes():
+            part = rows[:, start : start + plane.shape[1]]
+            plane.index_copy_(0, _ids(blocks[group], plane), part.to(plane.device))
+
+    def _planes(self) -> Iterator[tuple[int, int, Tensor]]:
+        """Every storage as bytes (num_blocks, bytes per block), with its group and where it begins in a record."""
+        start = 0
+        for group, its in enumerate(self._groups):
+            for layer in its.layers:
+                scales = self._scales[layer] if self._scales else ()
+                for storage in (self._keys[layer], self._values[layer], *scales):
+                    plane = storage.flatten(1).view(torch.uint8)
+                    yield group, start, plane
+                    start += plane.shape[1]
+
+
+def _ids(blocks: Sequence[int], plane: Tensor) -> Tensor:
+    return torch.tensor(blocks, dtype=torch.int64, device=plane.device)
 
 
 def bytes_per_token(num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:

@@ -27,6 +27,7 @@ from server.engine.service import EngineService
 from server.engine.wire import Progress, Ready
 from server.keys import KeyFileError, KeyRing
 from server.metrics import Metrics
+from server.tracing import Tracing
 from server.version import kvell_version
 
 MAX_SEQUENCES = 512  # of one request: prompts times n
@@ -89,13 +90,17 @@ class Running:
         model_id: str,
         keys: KeyRing,
         generation: Mapping[str, float],
+        tracing: Tracing | None = None,
     ) -> None:
         self._config = config
         self._listener = listener
         self._model_id = model_id
         self._keys = keys
         self._generation = generation
+        self._tracing = tracing
         self._metrics = Metrics(version=kvell_version())
+        if config.metrics_compat == "vllm":
+            self._metrics.add_vllm_names(model_id, block_size=config.engine.block_size)
         self._draining: asyncio.Task[None] | None = None
         self._http: _Server | None = None
 
@@ -119,6 +124,8 @@ class Running:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             await service.stop()
+            if self._tracing is not None:
+                self._tracing.close()
 
     def _make_app(self, service: EngineService, model: ServedModel) -> ASGIApp:
         capacity = self._config.engine.max_num_seqs + self._config.max_waiting_requests
@@ -130,9 +137,16 @@ class Running:
             ping_s=self._config.sse_ping_s,
             share_prefixes=self._config.share_prefixes,
             default_timeout_s=self._config.default_timeout_s,
+            log_prompts=self._config.log_prompts,
         )
         config = self._config
-        return create_app(serving, keys=self._keys, open_metrics=config.open_metrics, origins=config.cors_origins)
+        return create_app(
+            serving,
+            keys=self._keys,
+            open_metrics=config.open_metrics,
+            origins=config.cors_origins,
+            trace=self._tracing,
+        )
 
     async def _serve(self, app: ASGIApp, starting: asyncio.Task[Ready], on_ready: Callable[[Ready], None]) -> None:
         """Answer from now on, with 503 until the engine is ready; return when uvicorn has been told to exit."""

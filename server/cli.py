@@ -1,4 +1,4 @@
-"""The command line: `kvell serve`, `kvell pull`, `kvell chat`. Every failure is one line on standard error.
+"""The command line: `kvell serve`, `plan`, `pull`, `chat`, `bench`. Every failure is one line on standard error.
 
 Exit codes: 0 as asked, 1 it can't be done, 2 it was asked wrongly. Knows terminals; composes nothing (`server.app`).
 """
@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,16 +19,19 @@ import uvloop
 from rich.console import Console
 
 from model.errors import CheckpointError
-from server import catalogue, chat_client, door, terminal
+from server import catalogue, chat_client, door, planning, terminal
+from server import top as server_top
 from server.api.serving import ServedModel
 from server.app import Running
+from server.bench import command as bench
 from server.config import build_config
 from server.engine.errors import StartupFailed
 from server.engine.wire import Ready
 from server.keys import KeyFileError, KeyRing, read_keys
 from server.logs import set_up_logging
-from server.setting import ConfigError, Setting
+from server.setting import SIZES, ConfigError, Setting, parse_bytes
 from server.settings import DEFAULT_MODEL, SETTINGS
+from server.tracing import open_tracing
 
 app = typer.Typer(
     help="Serve a language model over HTTP, with the API that OpenAI's clients speak.",
@@ -37,6 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(bench.app, name="bench")
 
 AcceptTerms = Annotated[
     bool, typer.Option("--accept-terms", envvar="KVELL_ACCEPT_TERMS", help="Agree to the model's terms of use.")
@@ -64,10 +69,12 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
     """Serve MODEL: a .gguf file, a directory in Hugging Face's layout, hf:owner/name, or a name of the catalogue."""
     # until the server's own handlers are in place; as process 1 of a container, SIGTERM would otherwise do nothing
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    console = Console()
     with _one_line_errors():
         config = build_config({setting.name: flags[_variable(setting)] for setting in SETTINGS}, os.environ)
-        set_up_logging(config.log_level)
+        set_up_logging(config.log_level, config.log_format)
+        as_json = config.log_format == "json"
+        console = Console(stderr=as_json)  # whose lines are records then
+        tracing = open_tracing(config, os.environ)
         keys = KeyRing(partial(read_keys, config))
         door.check_certificate(config)
         listener = door.bind(config.host, config.port)
@@ -80,12 +87,15 @@ def serve(*, accept_terms: bool, **flags: str | None) -> None:
             model_id=config.served_model_name or found.model_id,
             keys=keys,
             generation=found.generation,
+            tracing=tracing,
         )
 
         def on_ready(info: Ready, model: ServedModel) -> None:
             bar.close()
             chats = model.template is not None
             url = door.url(listener, tls=config.tls_certfile is not None)
+            if as_json:
+                return terminal.log_ready(info, url=url, model_id=model.id)
             terminal.announce(console, info, url=url, model_id=model.id, chats=chats, needs_key=bool(keys))
 
         with ExitStack() as bar:
@@ -112,15 +122,43 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     )
 
 
-def _add_settings() -> None:
-    accept = inspect.Parameter("accept_terms", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AcceptTerms)
-    parameters = [*map(_parameter, SETTINGS), accept]
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    serve.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app.command()(serve)
+def _extra(name: str, default: object, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_add_settings()
+def _add_command(command: Callable[..., None], settings: Sequence[Setting], *more: inspect.Parameter) -> None:
+    """With a flag for each of these settings."""
+    parameters = [*map(_parameter, settings), *more, _extra("accept_terms", False, AcceptTerms)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command()(command)
+
+
+def plan(*, accept_terms: bool, memory: str | None, json: bool, **flags: str | None) -> None:
+    """How much memory a model needs and how many tokens fit, without loading its weights."""
+    with _one_line_errors():
+        config = build_config({s.name: flags[_variable(s)] for s in PLANNED}, os.environ)
+        free = None if memory is None else MEMORY.read(memory)
+        found = catalogue.pull(config.model, accept_terms=accept_terms, console=Console(stderr=True))
+        engine = replace(config.engine, model_path=str(found.path))
+        made = planning.plan_of(engine, memory_bytes=free if isinstance(free, int) else None)
+        if json:
+            print(planning.as_json(made, found.model_id))
+        else:
+            planning.show(made, found.model_id, Console())
+
+
+PLANNED = tuple(setting for setting in SETTINGS if setting.name in planning.MATTER)
+MEMORY = Setting("memory", None, parse_bytes, SIZES, "what is free here", "memory that is free for the engine")
+_add_command(serve, SETTINGS)
+_add_command(
+    plan,
+    PLANNED,
+    _extra(
+        "memory", None, Annotated[str | None, typer.Option(metavar="VALUE", help=f"Memory that is free. [{SIZES}]")]
+    ),
+    _extra("json", False, Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]),
+)
 
 
 @app.command()
@@ -145,3 +183,13 @@ def chat(
     """Talk to a running server in the terminal. Ctrl-C stops a reply, Ctrl-D or /exit leaves."""
     with _one_line_errors():
         chat_client.run(url, api_key=api_key, model=model, system=system)
+
+
+@app.command()
+def top(
+    url: Annotated[str, typer.Option(envvar="KVELL_URL", help="Where the server is.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[str | None, typer.Option(envvar="KVELL_API_KEY", help="Key, if the server needs one.")] = None,
+) -> None:
+    """Watch a running server: rates, requests and the KV cache's blocks. q leaves. Without a terminal: one look."""
+    with _one_line_errors():
+        server_top.run(url, api_key=api_key)

@@ -16,6 +16,8 @@ Backend = Literal["auto", "native", "torch"]
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 KVDtype = Literal["auto", "bfloat16", "float32", "int8", "float64"]
 Quantize = Literal["none", "int8", "int4"]
+MetricsCompat = Literal["none", "vllm"]
+LogFormat = Literal["human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -41,6 +43,8 @@ class EngineConfig:
     prefix_cache: bool = True
     threads: int | None = None
     quantize: Quantize = "none"
+    prefix_cache_dir: str | None = None  # None: nothing outlives the process
+    prefix_cache_bytes: int = 4 * 2**30  # of files in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class ServerConfig:
     api_key: str | None = None
     api_key_file: Path | None = None
     open_metrics: bool = False  # /metrics needs no key
+    metrics_compat: MetricsCompat = "none"
     share_prefixes: bool = False  # between keys
     trust_request_chat_template: bool = False
     cors_origins: tuple[str, ...] = ()
@@ -62,11 +67,15 @@ class ServerConfig:
     tls_keyfile: Path | None = None
     max_waiting_requests: int = 1024
     max_waiting_tokens: int | None = None
+    max_queue_s: float | None = 1.0  # None: no limit
     default_timeout_s: float | None = None
     drain_timeout_s: float = 30.0
     engine_timeout_s: float = 30.0  # without any sign of progress for so long, the engine counts as hung
     sse_ping_s: float = 15.0
     log_level: LogLevel = "info"
+    log_format: LogFormat = "human"
+    log_prompts: bool = False
+    otlp_endpoint: str | None = None
 
 
 def build_config(flags: Mapping[str, str | None], env: Mapping[str, str]) -> ServerConfig:
@@ -103,6 +112,8 @@ def _check_together(engine: EngineConfig) -> None:
             f"--max-num-batched-tokens (KVELL_MAX_NUM_BATCHED_TOKENS) is {engine.max_num_batched_tokens}; allowed: "
             f"at least --max-num-seqs, {engine.max_num_seqs}, as every running sequence gets a token in each step"
         )
+    if engine.prefix_cache_dir is not None and not engine.prefix_cache:
+        raise ConfigError("--prefix-cache-dir (KVELL_PREFIX_CACHE_DIR) needs --prefix-cache on")
 
 
 def describe(config: ServerConfig) -> dict[str, object]:

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from server.api.errors import error_body
 
 HEAD_SECONDS = 30.0  # from a connection's, or a request's, first sign of life to the end of its head
+STALL_SECONDS = 120.0  # in which a client that has something to read reads none of it
 MAX_CONNECTIONS = 12_000
 
 
@@ -20,7 +21,9 @@ class Connection(H11Protocol):
     """One client's connection."""
 
     head_seconds = HEAD_SECONDS
+    stall_seconds = STALL_SECONDS
     max_connections = MAX_CONNECTIONS
+    _stall_timer: asyncio.TimerHandle | None = None
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -43,12 +46,38 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is expected any more."""
         self._stop_waiting()
+        self._forget_stall()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """What can't be read as HTTP gets the API's own error."""
         message = "This is no HTTP/1.1 request, or its head is longer than 64 kB"
         self._answer(400, b"Bad Request", message, code="invalid_http", kind="invalid_request_error")
+
+    def pause_writing(self) -> None:
+        """The client doesn't keep up. It may be slow, but not stand still."""
+        super().pause_writing()
+        self._watch_stall()
+
+    def resume_writing(self) -> None:
+        """It has read nearly all."""
+        self._forget_stall()
+        super().resume_writing()
+
+    def _watch_stall(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._stall_timer = self.loop.call_later(self.stall_seconds, self._end_stall, left)
+
+    def _end_stall(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() < before:
+            self._watch_stall()
+        else:
+            self.transport.abort()
+
+    def _forget_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     @property
     def _busy(self) -> bool:

@@ -78,6 +78,15 @@ def seconds(low: float, high: float) -> Parser:
     return parse
 
 
+def or_off(parse: Parser) -> Parser:
+    """ "off" is None."""
+
+    def read(text: str) -> object:
+        return None if text == "off" else parse(text)
+
+    return read
+
+
 def one_of(*choices: str) -> Parser:
     def parse(text: str) -> str:
         if text not in choices:
@@ -100,11 +109,21 @@ def any_path(text: str) -> Path:
         raise ValueError(text) from error
 
 
+def path_text(text: str) -> str:
+    return str(any_path(text).absolute())
+
+
 def origins(text: str) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in text.split(","))
     if not all(re.fullmatch(r"\*|https?://[^\s/,]+", part) for part in parts):
         raise ValueError(text)
     return parts
+
+
+def http_address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+(/[^\s]*)?", text):
+        raise ValueError(text)
+    return text
 
 
 def switch(text: str) -> bool:

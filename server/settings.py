@@ -9,9 +9,12 @@ from server.setting import (
     Setting,
     any_path,
     any_text,
+    http_address,
     one_of,
+    or_off,
     origins,
     parse_bytes,
+    path_text,
     seconds,
     switch,
     whole,
@@ -80,6 +83,15 @@ SETTINGS: tuple[Setting, ...] = (
         "type of cached keys and values; int8: codes with a scale per token and head, in half of bfloat16's memory",
     ),
     _engine("prefix-cache", "prefix_cache", switch, "on, off", "on", "reuse the KV of equal prompt beginnings"),
+    _engine(
+        "prefix-cache-dir",
+        "prefix_cache_dir",
+        path_text,
+        "path of a folder",
+        "none",
+        "folder that keeps the KV of prompts beyond a restart",
+    ),
+    _engine("prefix-cache-size", "prefix_cache_bytes", parse_bytes, SIZES, "4GiB", "most that this folder may hold"),
     _server(
         "max-waiting-requests",
         "max_waiting_requests",
@@ -97,6 +109,14 @@ SETTINGS: tuple[Setting, ...] = (
         "tokens, of prompts and outputs, that may wait before more are refused",
     ),
     _server(
+        "max-queue-seconds",
+        "max_queue_s",
+        or_off(seconds(0.01, 86_400)),
+        "0.01 to 86400 seconds, off",
+        "1",
+        "seconds that a request may have to wait for its turn; more are refused once the line has stood for so long",
+    ),
+    _server(
         "default-timeout",
         "default_timeout_s",
         seconds(0.001, 86_400),
@@ -111,6 +131,14 @@ SETTINGS: tuple[Setting, ...] = (
         "api-key-file", "api_key_file", any_path, "path of a file", "none", "file with keys, one `name: key` a line"
     ),
     _server("open-metrics", "open_metrics", switch, "on, off", "off", "/metrics needs no key"),
+    _server(
+        "metrics-compat",
+        "metrics_compat",
+        one_of("none", "vllm"),
+        "none, vllm",
+        "none",
+        "vllm: /metrics has the figures under vLLM's names, too, for its dashboards and llm-d's gateway",
+    ),
     _server("share-prefixes", "share_prefixes", switch, "on, off", "off", "prefix cache shared between keys"),
     _server(
         "trust-request-chat-template",
@@ -154,5 +182,24 @@ SETTINGS: tuple[Setting, ...] = (
         "debug, info, warning, error",
         "info",
         "least important log lines to write",
+    ),
+    _server(
+        "log-format",
+        "log_format",
+        one_of("human", "json"),
+        "human, json",
+        "human",
+        "json: one JSON object a line on standard error, also for what the engine's process says",
+    ),
+    _server(
+        "log-prompts", "log_prompts", switch, "on, off", "off", "prompts and answers are part of a request's log line"
+    ),
+    _server(
+        "otlp-endpoint",
+        "otlp_endpoint",
+        http_address,
+        "an http address",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "base address of an OpenTelemetry collector (OTLP over http) that gets traces; needs the otel extra",
     ),
 )

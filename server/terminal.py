@@ -1,6 +1,7 @@
 """What `kvell serve` says on the terminal: how loading goes, and, once it is ready, where it is and how to ask it."""
 
 import json
+import logging
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,12 @@ from server.engine.wire import Progress as Loading
 from server.engine.wire import Ready
 
 MIB = 2**20
+TOLD = (
+    *("cache_tokens", "cache_bytes", "kv_cache_dtype", "device", "backend", "kernels", "dtype", "quantization"),
+    *("threads", "load_seconds", "note"),
+)
+
+logger = logging.getLogger("kvell")
 
 
 @contextmanager
@@ -42,6 +49,13 @@ def announce(console: Console, info: Ready, *, url: str, model_id: str, chats: b
     lines += [f"  note      {info.note}"] if info.note else []
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.file.flush()
+
+
+def log_ready(info: Ready, *, url: str, model_id: str) -> None:
+    """The same as one record of the log."""
+    fields = {"address": url, "model": model_id, "context_tokens": min(info.max_model_len, info.cache_tokens)}
+    fields |= {name: getattr(info, name) for name in TOLD}
+    logger.info("kvell is ready", extra={"fields": fields})
 
 
 def curl_line(url: str, model_id: str, *, chats: bool, needs_key: bool) -> str:

@@ -5,7 +5,7 @@
     python -m benchmarks.peer.ours arrivals MODEL --clients 16 --input-tokens 128 --output-tokens 128
 
 Choosing the tokens is part of it. decode: from the moment when every sequence has its first token. prompt: from handing
-it in to its first token. arrivals: the requests of benchmarks/load.py with the same seed, all at once, from handing
+it in to its first token. arrivals: the requests of `kvell bench serve` with the same seed, all at once, from handing
 them in to the last token.
 """
 
@@ -18,11 +18,12 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.load import Workload, percentile
 from model.checkpoint.source import open_checkpoint
 from model.families.registry import to_model_config
 from model.sampling_params import SamplingParams
 from model.tokenizer.open import open_tokenizer
+from server.bench.figures import percentile
+from server.bench.workload import Lengths, Workload
 from server.config import EngineConfig
 from server.engine.compose import compose
 from server.engine.engine import Engine
@@ -115,8 +116,9 @@ def arrivals(
 ) -> None:
     """Output tokens per second of one burst of requests."""
     tokenizer = open_tokenizer(open_checkpoint(model))
-    workload = Workload(clients, clients, input_tokens, output_tokens, shared_prefix_tokens, seed=seed)
-    texts = [tuple(tokenizer.encode(workload.prompt(number), add_bos=True)) for number in range(clients)]
+    prompt, answer = Lengths(input_tokens, input_tokens), Lengths(output_tokens, output_tokens)
+    workload = Workload(prompt, answer, shared_prefix_tokens, seed=seed)
+    texts = [tuple(tokenizer.encode(workload.text(number), add_bos=True)) for number in range(clients)]
     engine = open_engine(model, threads, prefix_cache=True)
     run_all(engine, [Request(f"warm-{i}", text[:9], 4, GREEDY) for i, text in enumerate(texts)])
     seconds, firsts = run_all(engine, [Request(str(i), text, output_tokens, GREEDY) for i, text in enumerate(texts)])

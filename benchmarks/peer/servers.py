@@ -22,6 +22,7 @@ from benchmarks.peer.processes import environment, json_of
 POLL_SECONDS = 0.01
 STOP_SECONDS = 30.0
 MODEL_NAME = "bench"  # servers that care are started with this name
+BENCH = (sys.executable, "-c", "from server.cli import main; main()", "bench", "serve")
 PROMPT = "The most important thing about the sea is that"
 
 
@@ -61,6 +62,11 @@ class Server:
             )
         except OSError as error:
             raise MeasureFailed(f"could not be started: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Of the program that was started."""
+        return self._process.pid
 
     def __enter__(self) -> "Server":
         return self
@@ -135,10 +141,10 @@ class Fleet:
 
 
 def burst(url: str, *, clients: int, words: int, new: int, shared: int = 0, seed: int = 0) -> dict[str, float]:
-    """One request per client, all at once, by benchmarks/load.py in a process of its own. Raises MeasureFailed."""
-    sizes = ["--input-tokens", str(words), "--output-tokens", str(new), "--shared-prefix-tokens", str(shared)]
-    many = ["--clients", str(clients), "--requests", str(clients), "--seed", str(seed), "--warmup", "0"]
-    found = json_of([sys.executable, "-m", "benchmarks.load", "--base-url", url, *many, *sizes])
+    """One request per client, all at once, by `kvell bench serve` in a process of its own. Raises MeasureFailed."""
+    sizes = ["--prompt-tokens", str(words), "--output-tokens", str(new), "--shared-prefix", str(shared)]
+    many = ["--rate", "inf", "--num-requests", str(clients), "--seed", str(seed), "--warmup", "0", "--ignore-eos"]
+    found = json_of([*BENCH, "--url", url, *many, *sizes])
     if found["output_tokens"] != clients * new:
         raise MeasureFailed(f"{found['output_tokens']} tokens came, not {clients} times {new}")
     return {

@@ -94,6 +94,11 @@ class HFCheckpoint:
         for shard in self._shards:
             sha.update(f"{shard.file.size} {len(shard.header)}\n".encode() + shard.header)
             add_samples(sha, shard.file, [(span.offset, span.length) for span in shard.tensors.values()])
+        for name, path in self.tokenizer_files.items():
+            text = path.read_bytes()
+            sha.update(f"{name} {len(text)}\n".encode() + text)
+        # read from one of several places, so as they count
+        sha.update(json.dumps([self.generation_config, self.chat_template], sort_keys=True).encode())
         return sha.hexdigest()
 
 

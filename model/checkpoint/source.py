@@ -87,7 +87,8 @@ class Checkpoint(Protocol):
         ...
 
     def digest(self) -> str:
-        """A fingerprint, 64 hex digits: SHA-256 of every header, every size and one page of every tensor.
+        """A fingerprint, 64 hex digits: SHA-256 of every header, every size and one page of every tensor, and of all
+        that is no weight and changes an answer: tokenizer, chat template, generation_config.
 
         It tells checkpoints apart and survives copying; it does not prove that the weights are intact
         (a full hash does that once, at download: `server.catalogue`). Costs milliseconds.

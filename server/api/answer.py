@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 
 from model.tokenizer.base import Tokenizer
+from server.api.account import Generated
 from server.api.choices import Choice, Delta
 from server.api.jobs import Job
 from server.api.running import Submission
@@ -54,6 +55,7 @@ class Answer:
         self._latest: dict[int, float] = {}  # when each choice last got a token
         self._cached: dict[int, int] = {}  # cached tokens of each prompt that was computed
         self._begun: set[int] = set()  # choices that have a token or ended without one
+        self._first_token_s: float | None = None
         self._undelivered = 0
         self._scores: list[list[TokenLogprob]] = [[] for _ in range(job.num_prompts)]
         self._held: list[tuple[int, Delta]] = []  # until the prompts are scored
@@ -127,13 +129,13 @@ class Answer:
 
     def report(self) -> dict[str, object]:
         """How it came about. Times are the longest of any choice, in milliseconds; how it ended is the worst of all."""
-        events = [choice.last_event for choice in self.choices if choice.last_event is not None]
+        events = self._last_events()
         ends = [choice.ended_by for choice in self.choices]
         return {
             "queue_ms": _ms(event.queue_seconds for event in events),
             "prompt_ms": _ms(event.prompt_seconds for event in events),
             "decode_ms": _ms(event.decode_seconds for event in events),
-            "cached_tokens": sum(self._cached.values()),
+            "cached_tokens": self.cached_tokens,
             "preemptions": sum(event.preemptions for event in events),
             "seed": self.job.seed,
             "ended_by": next((end for end in WORST_FIRST if end in ends), ""),
@@ -173,7 +175,8 @@ class Answer:
         if index in self._latest:
             self._metrics.next_tokens(added, now - self._latest[index])
         if not self._latest:
-            self._metrics.first_token(now - self._arrived)
+            self._first_token_s = now - self._arrived
+            self._metrics.first_token(self._first_token_s)
         self._latest[index] = now
 
     def deliver(self) -> None:
@@ -181,21 +184,54 @@ class Answer:
         self._metrics.delivered(self._undelivered)
         self._undelivered = 0
 
+    @property
+    def prompt_tokens(self) -> int:
+        """A prompt counts once, however many choices it has."""
+        return sum(len(request.prompt) for request in self.job.requests[:: self.job.choices_per_prompt])
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompts' tokens, those that the prefix cache had."""
+        return sum(self._cached.values())
+
+    @property
+    def generation_tokens(self) -> int:
+        """Of all choices, so far."""
+        return sum(choice.num_tokens for choice in self.choices)
+
     def usage(self) -> dict[str, object]:
-        """OpenAI's usage object. A prompt counts once, however many choices it has."""
-        prompt = sum(len(request.prompt) for request in self.job.requests[:: self.job.choices_per_prompt])
-        completion = sum(choice.num_tokens for choice in self.choices)
+        """OpenAI's usage object."""
         return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": sum(self._cached.values())},
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.generation_tokens,
+            "total_tokens": self.prompt_tokens + self.generation_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
-    def summary(self) -> str:
-        """For the log."""
-        usage = self.usage()
-        return f"{usage['prompt_tokens']}+{usage['completion_tokens']} tokens"
+    def account(self, model: str) -> Generated:
+        """For the log and for traces."""
+        params, events = self.job.requests[0].params, self._last_events()
+        return Generated(
+            answer_id=self.job.id,
+            model=model,
+            stream=self.job.stream,
+            num_choices=len(self.choices),
+            max_tokens=self.job.requests[0].max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            seed=self.job.seed,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.generation_tokens,
+            queue_s=max((event.queue_seconds for event in events), default=None),
+            prompt_s=max((event.prompt_seconds for event in events), default=None),
+            first_token_s=self._first_token_s,
+            decode_s=max((event.decode_seconds for event in events), default=None),
+            finish_reasons=tuple(choice.finish or "error" for choice in self.choices),
+        )
+
+    def _last_events(self) -> list[TokenEvent]:
+        return [choice.last_event for choice in self.choices if choice.last_event is not None]
 
     def close(self, outcome: Outcome) -> None:
         """Nothing more will be taken: stop what still runs, and count how it ended."""
@@ -205,7 +241,18 @@ class Answer:
         for choice in self.choices:
             if choice.finish is None:
                 self._metrics.choice_finished(unfinished)
+        if outcome == "ok":
+            self._count_answer()
         self._metrics.request_finished(self.endpoint, outcome, seconds=self._clock() - self._arrived)
+
+    def _count_answer(self) -> None:
+        events = self._last_events()
+        self._metrics.answered(
+            prompt_tokens=self.prompt_tokens,
+            generation_tokens=self.generation_tokens,
+            prompt_seconds=max((event.prompt_seconds for event in events), default=0.0),
+            decode_seconds=max((event.decode_seconds for event in events), default=0.0),
+        )
 
 
 def _ms(seconds: Iterable[float]) -> float:

@@ -17,7 +17,6 @@ from server.api.serving import Limits, ServedModel, Serving
 from server.api.translate import chat_of_messages, reworded
 from server.api.types import ChatBody, CountTokensBody, MessagesBody
 from server.api.wording import Face, Fields
-from server.engine.errors import UnsupportedValue
 
 # parts of chat fields' paths, and what they are called here
 NAMES = (
@@ -31,9 +30,6 @@ NAMES = (
 def prepare(job_id: str, raw: bytes, model: ServedModel, limits: Limits) -> Job:
     """From the bytes of the body to the job. Raises RequestError."""
     body = parse(parse_object(raw), MessagesBody)
-    if body.messages[-1].role == "assistant":
-        message = "The last message can't be the assistant's: going on with it is not served"
-        raise UnsupportedValue(message, param=f"messages[{len(body.messages) - 1}]")
     with reworded(NAMES):
         return prepare_chat(job_id, chat_of_messages(body), model, limits)
 

@@ -14,6 +14,10 @@ from server.api.errors import BodyTooLarge, BodyTooSlow, NotJSON, WrongContentTy
 
 MAX_BODY_BYTES = 8 * 2**20
 BODY_SECONDS = 60.0
+MAX_DEPTH = 128  # of arrays and objects in one another
+
+
+TOO_DEEP = f"The body is nested too deeply; the limit is {MAX_DEPTH} arrays and objects in one another"
 
 
 async def read_body(request: Request) -> bytes:
@@ -53,11 +57,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise NotJSON(f"The body is not UTF-8: byte {error.start} can't be read") from None
     except RecursionError:
-        raise NotJSON("The body is nested too deeply") from None
+        raise NotJSON(TOO_DEEP) from None
     except json.JSONDecodeError as error:
         raise NotJSON(f"The body is not JSON: {error}") from None
     except ValueError as error:  # our own hooks, and integers of thousands of digits
         raise NotJSON(f"The body can't be read: {error}") from None
+    if is_deeper(value, MAX_DEPTH):
+        raise NotJSON(TOO_DEEP)
     if b"\\ud" in body.lower():
         _check_surrogates(value)
     if not isinstance(value, dict):
@@ -91,8 +97,17 @@ def _check_surrogates(value: object) -> None:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise NotJSON("The body holds half of a surrogate pair (\\ud800 to \\udfff), which is no character") from None
-    except RecursionError:
-        raise NotJSON("The body is nested too deeply") from None
+
+
+def is_deeper(value: object, limit: int) -> bool:
+    """Whether there are more than so many arrays and objects in one another."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        if not level:
+            return False
+        inner = (child for each in level for child in (each.values() if isinstance(each, dict) else each))
+        level = [child for child in inner if isinstance(child, dict | list)]
+    return bool(level)
 
 
 def _kind(value: object) -> str:

@@ -8,10 +8,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from server.api.body import is_deeper
 from server.api.types import GenerationBody
 from server.engine.errors import InvalidValue
 from server.engine.grammar import BadConstraint, check
 from server.engine.request import Constraint
+
+MAX_SCHEMA_DEPTH = 64
+MAX_CHARACTERS = 524_288  # of a schema, a pattern or a grammar as text
 
 # keywords of a schema that hold schemas: one, several in an array, or several by name
 ONE = ("additionalProperties", "items", "not", "contains", "propertyNames", "if", "then", "else")
@@ -64,11 +68,17 @@ def schema_constraint(schema: Mapping[str, Any] | str, *, param: str) -> Constra
             schema = ""
         if not isinstance(schema, dict):
             raise InvalidValue(f"{param}: Input should be a JSON Schema: an object, or the text of one", param=param)
+    if is_deeper(schema, MAX_SCHEMA_DEPTH):
+        message = f"{param} is nested too deeply; the limit is {MAX_SCHEMA_DEPTH} arrays and objects in one another"
+        raise InvalidValue(message, param=param)
     return Constraint("json_schema", json.dumps(schema, ensure_ascii=False), param)
 
 
 def check_constraint(constraint: Constraint) -> None:
     """Raises InvalidValue that says what can't be compiled, and where, as far as that can be known here."""
+    if len(constraint.source) > MAX_CHARACTERS:
+        message = f"{constraint.param} has {len(constraint.source)} characters; the limit is {MAX_CHARACTERS}"
+        raise InvalidValue(message, param=constraint.param)
     try:
         check(constraint)
     except BadConstraint as bad:

@@ -38,6 +38,12 @@ def framing_of(body: ChatBody, template: ChatTemplate | None, tools: Any) -> Fra
         raise InvalidValue(
             "continue_final_message and add_generation_prompt exclude each other", param="continue_final_message"
         )
+    if goes_on and body.messages[-1].tool_calls:
+        last = len(body.messages) - 1
+        message = (
+            f"messages[{last}].tool_calls: a message that ends with calls can't go on; what they brought comes next"
+        )
+        raise InvalidValue(message, param=f"messages[{last}].tool_calls")
     variables = body.chat_template_kwargs or {}
     known = template.variables if template else set()
     for name in variables:

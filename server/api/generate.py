@@ -6,7 +6,6 @@ Knows when headers may go out and that clients leave; the words of an answer are
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
@@ -15,6 +14,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from server.api.account import Account, account_of
 from server.api.answer import Answer
 from server.api.body import read_body
 from server.api.choices import ScoredToken
@@ -22,6 +22,7 @@ from server.api.errors import InternalError, json_response
 from server.api.guard import NOBODY, owner_of, visitor_of
 from server.api.jobs import Job
 from server.api.offload import run_sized
+from server.api.pieces import readable
 from server.api.running import Submission, Ticket
 from server.api.serving import Limits, ServedModel, Serving
 from server.api.sse import PING, EventStream
@@ -42,29 +43,34 @@ Prepare = Callable[[str, bytes, ServedModel, Limits], Job]
 
 async def generate(request: Request, serving: Serving, prepare: Prepare, face: Face) -> Response:
     """The answer to one request. Raises RequestError or ServiceError while a real status can still be sent."""
-    arrived = time.monotonic()
+    account = account_of(request)
+    arrived, account.endpoint = account.arrived, face.endpoint
     ticket = serving.running.enter(owner_of(request), request.state.request_id)
     try:
         job, submission = await _submit(request, serving, prepare, face.id_prefix, arrived=arrived)
         ticket.hold(submission)
     except ClientDisconnect:
         serving.running.leave(ticket)
+        account.outcome = "cancelled"
         serving.metrics.request_finished(face.endpoint, "cancelled")
         return Response(status_code=GONE)
     except BaseException as error:
         serving.running.leave(ticket)
         if isinstance(error, RequestError | ServiceError):
-            count_refusal(serving, face.endpoint, error)
+            count_refusal(request, serving, face.endpoint, error)
         raise
     answer = Answer(job, submission, serving.model.tokenizer, serving.metrics, face.endpoint, arrived=arrived)
     run = _Run(answer, face.writer(answer), serving, request, ticket)
     return await (run.streamed() if job.stream else run.whole())
 
 
-def count_refusal(serving: Serving, endpoint: Endpoint, error: RequestError | ServiceError) -> None:
-    """Tell the figures that a request ended before any work."""
+def count_refusal(request: Request, serving: Serving, endpoint: Endpoint, error: RequestError | ServiceError) -> None:
+    """Tell the figures and the log that a request ended before any work."""
+    outcome: Outcome = "refused" if isinstance(error, RequestError) else "unavailable"
+    account = account_of(request)
+    account.endpoint, account.outcome, account.error = endpoint, outcome, error.code or ""
     serving.metrics.rejected(error.code)
-    serving.metrics.request_finished(endpoint, "refused" if isinstance(error, RequestError) else "unavailable")
+    serving.metrics.request_finished(endpoint, outcome)
 
 
 async def _submit(
@@ -72,9 +78,10 @@ async def _submit(
 ) -> tuple[Job, Submission]:
     visitor = visitor_of(request)
     serving.service.knock(visitor)  # before the body: whoever is refused anyway need not be read
-    body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
-    job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
+    with serving.bodies.hold(request.headers):
+        body = await read_body(request)
+        job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
     return job, serving.service.submit(_owned(_timed(job, serving, arrived), visitor, serving), visitor)
 
 
@@ -107,6 +114,8 @@ class _Run:
         self._ticket = ticket
         self._request = request
         self._headers = {"x-kvell-seed": str(answer.job.seed)}
+        self._model = serving.model
+        self._heard: dict[str, list[int]] | None = {} if serving.log_prompts else None
         self._outcome: Outcome = "error"  # until it is known to be otherwise
 
     @asynccontextmanager
@@ -122,7 +131,25 @@ class _Run:
             watch.cancel()
             self._running.leave(self._ticket)
             self._answer.close(self._outcome)
-            self._request.state.note = f"{self._answer.job.id} {self._answer.summary()}, {self._outcome}"
+            self._tell(account_of(self._request))
+
+    def _tell(self, account: Account) -> None:
+        """What it came to."""
+        account.outcome = self._outcome
+        account.generated = generated = self._answer.account(self._model.id)
+        if self._heard is not None:
+            job, tokenizer = self._answer.job, self._model.tokenizer
+            generated.prompts = tuple(
+                readable(tokenizer, each.prompt) for each in job.requests[:: job.choices_per_prompt]
+            )
+            generated.answers = tuple(readable(tokenizer, self._heard.get(each.id, ())) for each in job.requests)
+
+    async def _batch(self) -> Sequence[TokenEvent]:
+        events = await self._answer.submission.batch()
+        if self._heard is not None:
+            for event in events:
+                self._heard.setdefault(event.request_id, []).extend(event.tokens)
+        return events
 
     async def _cancel_when_gone(self) -> None:
         while (await self._request.receive())["type"] != "http.disconnect":
@@ -134,7 +161,7 @@ class _Run:
         answer = self._answer
         texts, scored = [""] * len(answer.choices), [list[ScoredToken]() for _ in answer.choices]
         async with self._watched():
-            while not answer.complete and (events := await answer.submission.batch()):
+            while not answer.complete and (events := await self._batch()):
                 for index, delta in answer.take(events):
                     texts[index] += delta.text
                     scored[index] += delta.scored
@@ -188,7 +215,7 @@ class _Run:
         """None when the ping interval passed without any; empty when everything was cancelled."""
         try:
             async with asyncio.timeout(self._ping_s):
-                return await self._answer.submission.batch()
+                return await self._batch()
         except TimeoutError:
             return None
 

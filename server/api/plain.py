@@ -9,6 +9,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from server.api.account import account_of
 from server.api.body import read_body
 from server.api.errors import json_response
 from server.api.generate import GONE, count_refusal
@@ -24,14 +25,17 @@ Work = Callable[[bytes], Fields]
 
 async def answer_at_once(request: Request, serving: Serving, endpoint: Endpoint, work: Work) -> Response:
     """The JSON that `work` makes of the body. Raises what it raises."""
+    account = account_of(request)
+    account.endpoint = endpoint
     try:
         raw = await read_body(request)
         fields = await run_sized(len(raw), lambda: work(raw), serving.worker)
     except ClientDisconnect:
+        account.outcome = "cancelled"
         serving.metrics.request_finished(endpoint, "cancelled")
         return Response(status_code=GONE)
     except (RequestError, ServiceError) as error:
-        count_refusal(serving, endpoint, error)
+        count_refusal(request, serving, endpoint, error)
         raise
     serving.metrics.request_finished(endpoint, "ok")
     return json_response(fields)

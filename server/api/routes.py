@@ -1,6 +1,6 @@
 """All routes in one application, behind the door of keys. Knows no processes and no signals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -21,6 +21,7 @@ from server.api import (
     responses,
     tokenize,
 )
+from server.api.account import Account
 from server.api.described import ANSWERS
 from server.api.errors import install_handlers
 from server.api.guard import RequireKey
@@ -37,6 +38,7 @@ from server.api.types import (
     ResponsesBody,
     TokenizeBody,
 )
+from server.api.unsupported import FAMILIES, STATELESS
 from server.keys import KeyRing
 from server.version import kvell_version
 
@@ -71,15 +73,22 @@ ROOMS = (
 
 
 def create_app(
-    serving: Serving, *, keys: KeyRing | None = None, open_metrics: bool = False, origins: Sequence[str] = ()
+    serving: Serving,
+    *,
+    keys: KeyRing | None = None,
+    open_metrics: bool = False,
+    origins: Sequence[str] = (),
+    trace: Callable[[Account], None] | None = None,
 ) -> ASGIApp:
     """The routes over `serving`. With keys, every path but liveness and readiness needs one of them.
 
-    origins: whose pages a browser lets ask; their preflight requests carry no key and learn nothing.
+    origins: whose pages a browser lets ask; their preflight requests carry no key and learn nothing. trace hears of
+    every request when it has ended.
     """
     routes = FastAPI(title="kvell", version=kvell_version(), redoc_url=None, redirect_slashes=False)
-    for room in ROOMS:
-        routes.include_router(room.router(serving))
+    rooms = [room.router(serving) for room in ROOMS]
+    for room in rooms:
+        routes.include_router(room)
     describe_types(routes, (*BODIES, *ANSWERS), ABOUT)
     install_handlers(routes)
     # outermost, so that the answers to our own faults have an id and a line, too
@@ -91,4 +100,6 @@ def create_app(
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED_HEADERS
         )
-    return RequestLog(app)
+    paths = [getattr(route, "path", "") for each in (routes, *rooms) for route in each.routes]
+    words = {word for path in paths for word in path.split("/") if "{" not in word}
+    return RequestLog(app, trace, words=words | {*FAMILIES, *STATELESS})

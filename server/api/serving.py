@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.bodies import Bodies
 from server.api.running import Running, Submission
 from server.engine.admission import Visitor
 from server.engine.errors import EngineUnavailable, ModelNotFound
@@ -137,6 +138,7 @@ class Serving:
     """Everything an endpoint needs.
 
     share_prefixes: between the owners of different keys. default_timeout_s: deadline of requests that bring none.
+    log_prompts: prompts and answers are part of a request's line in the log.
     worker: where big inputs are prepared, one after the other. A tokeniser needs some 200 bytes per token while it
     works, so a handful of clients with bodies of 8 MB each would otherwise cost gigabytes.
     """
@@ -148,8 +150,10 @@ class Serving:
     ping_s: float
     share_prefixes: bool = False
     default_timeout_s: float | None = None
+    log_prompts: bool = False
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
     running: Running = field(default_factory=Running)
+    bodies: Bodies = field(default_factory=Bodies)
 
     def limits(self) -> Limits:
         """Of the engine as it runs now. Raises EngineUnavailable while it is still loading."""

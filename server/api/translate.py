@@ -87,6 +87,7 @@ def chat_of_messages(body: anthropic.CountTokensBody) -> Chat:
         "messages": messages,
         "response_format": {"type": "json_schema", "json_schema": schema} if schema else None,
         "tools": [_client_tool(tool) for tool in body.tools or ()] or None,
+        "continue_final_message": True if body.messages[-1].role == "assistant" else None,
         **_choice_of(body.tool_choice),
     }
     if isinstance(body, anthropic.MessagesBody):

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from server.engine.errors import InvalidValue, TooBusy, TooManyRequests
 from server.engine.request import Request
 from server.engine.returns import Returns
+from server.engine.waits import Waits
 
 WINDOW_SECONDS = 30.0
+FEWEST_PLACES = 2.0  # a line no longer than that is never too long
+RETURNING = 0.75  # share of a standing line's speed that is promised to those who come back: the rest absorbs chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Admission:
     """What is in flight, as far as the door needs to know it.
 
     running_limit: how many the engine runs at once; waiting_requests and waiting_tokens: how much more may wait.
+    queue_s: how long one may have to wait once there has been a line for so long. So a burst that meets no line is let
+    in whole.
     """
 
     def __init__(
@@ -49,12 +54,14 @@ class Admission:
         waiting_requests: int,
         waiting_tokens: int | None,
         clock: Callable[[], float],
+        queue_s: float | None = None,
     ) -> None:
+        self._queue_s = queue_s
         self._capacity = running_limit + waiting_requests
         self._waiting_tokens_limit = waiting_tokens
         self._clock = clock
         self._held: dict[str, tuple[str, int]] = {}  # owner and cost of all in flight, by request id
-        self._waiting: set[str] = set()  # those of them that the engine has not let in yet
+        self._waits = Waits(clock)  # those of them that the engine has not let in yet
         self._requests: Counter[str] = Counter()  # waiting, by owner
         self._tokens: Counter[str] = Counter()
         self._returns = Returns(clock)
@@ -84,6 +91,7 @@ class Admission:
         if most is not None and own and own + tokens > most:
             message = f"requests of this key that wait may take {own} tokens; its limit is {most}"
             self._refuse(TooManyRequests, visitor, message)
+        self._check_wait(visitor, count)
         kept = min(self._returns.kept_from(visitor.mark), self._capacity // 2)
         if len(self._held) + count > self._capacity - kept:
             message = f"{len(self._held)} sequences run or wait; {count} more would pass the limit of {self._capacity}"
@@ -93,8 +101,23 @@ class Admission:
             message = f"requests that wait may take {waiting} tokens; {tokens} more would pass the limit of {limit}"
             self._refuse(TooBusy, visitor, message)
 
-    def _refuse(self, kind: type[TooBusy], visitor: Visitor, message: str) -> None:
-        raise kind(message, retry_after=self._returns.hand_out(visitor.mark, self.ends_per_second()))
+    def _check_wait(self, visitor: Visitor, count: int) -> None:
+        """Whoever was told to come now has twice the room: clients come on whole seconds, and so by chance together."""
+        limit, speed = self._queue_s, self._waits.places_per_second
+        if limit is None or speed is None or self._waits.standing_s <= limit:
+            return
+        place, room = self._waits.place(visitor.owner) + count - 1, max(FEWEST_PLACES, limit * speed)
+        if self._returns.expects(visitor.mark):
+            room *= 2
+        if place + min(self._returns.kept_from(visitor.mark), room / 2) > room:
+            message = f"a request would wait {place / speed:.1f} s for its turn; --max-queue-seconds is {limit:g}"
+            self._refuse(TooBusy, visitor, message, places_per_second=RETURNING * speed)
+
+    def _refuse(
+        self, kind: type[TooBusy], visitor: Visitor, message: str, *, places_per_second: float | None = None
+    ) -> None:
+        speed = places_per_second or self.ends_per_second()
+        raise kind(message, retry_after=self._returns.hand_out(visitor.mark, speed))
 
     def enter(self, visitor: Visitor, requests: Sequence[Request]) -> None:
         """These were sent to the engine."""
@@ -103,28 +126,34 @@ class Admission:
         self._returns.take(visitor.mark)
         for request in requests:
             self._held[request.id] = visitor.owner, cost_of(request)
-            self._waiting.add(request.id)
+            self._waits.join(request.id, visitor.owner)
             self._requests[visitor.owner] += 1
             self._tokens[visitor.owner] += cost_of(request)
 
     def let_in(self, request_id: str) -> None:
         """The engine has begun with it. May be said more than once."""
-        if request_id in self._waiting:
-            self._waiting.remove(request_id)
-            owner, cost = self._held[request_id]
-            self._requests[owner] -= 1
-            self._tokens[owner] -= cost
-            if not self._requests[owner]:
-                del self._requests[owner], self._tokens[owner]
+        if request_id in self._waits:
+            self._waits.let_in(request_id)
+            self._uncount(request_id)
 
     def end(self, request_id: str) -> None:
         """It finished, failed or was cancelled."""
-        self.let_in(request_id)
+        if request_id in self._waits:
+            self._waits.leave(request_id)
+            self._uncount(request_id)
         del self._held[request_id]
         now = self._clock()
         self._ends.append(now)
         while self._ends[0] < now - WINDOW_SECONDS:
             self._ends.popleft()
+
+    def _uncount(self, request_id: str) -> None:
+        """It waits no longer."""
+        owner, cost = self._held[request_id]
+        self._requests[owner] -= 1
+        self._tokens[owner] -= cost
+        if not self._requests[owner]:
+            del self._requests[owner], self._tokens[owner]
 
     def ends_per_second(self) -> float:
         """Over the last 30 s, or less when the server became busy later. Where nothing ended yet, one is assumed to."""

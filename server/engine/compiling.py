@@ -29,6 +29,12 @@ class Compiling:
         """Whether `take_ready` would give something."""
         return any(future.done() for _, future in self._pending.values())
 
+    @property
+    def next_deadline(self) -> float | None:
+        """When the first of them has no time left; None where none has a deadline."""
+        deadlines = [each.request.deadline for each, _ in self._pending.values() if each.request.deadline is not None]
+        return min(deadlines, default=None)
+
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called, on another thread, whenever one gets ready."""
         self._wake = wake

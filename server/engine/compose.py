@@ -5,12 +5,13 @@ Knows what "auto" means for device, type, cache size and threads.
 
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from cache.groups import group_layers
+from cache.groups import KVGroup, group_layers
 from cache.manager import CacheManager
 from cache.pool import KVPool, bytes_per_token
 from cache.sizing import MIB, CacheTooSmall, blocks_that_fit, free_memory
@@ -27,6 +28,7 @@ from server.engine.constraint import Grammars
 from server.engine.cores import usable_cores
 from server.engine.engine import Engine
 from server.engine.errors import StartupFailed
+from server.engine.prefix_disk import open_disk
 from server.engine.request import Request
 from server.engine.scheduler import Limits
 from server.engine.vocabulary import open_vocabulary
@@ -34,6 +36,9 @@ from server.engine.wire import Ready
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 CACHED = DTYPES | {"int8": torch.int8}
+# Tokens. Opening a vocabulary for grammars holds the interpreter, and with it every stream: of so many for a tenth of a
+# second, of four times as many for one or two. Larger ones are opened while the weights load; docs/decisions/0011.
+LARGE_VOCABULARY = 65_536
 CACHE_SHARE = 0.25  # of the memory that is free once the weights are loaded
 
 
@@ -47,6 +52,13 @@ class Kinds:
     threads: int
     backend: Backend
 
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What decides the bits of keys and values, beside the model and the code."""
+        its = self.backend
+        kinds = (self.device.type, str(self.dtype), str(self.kv_dtype))
+        return (its.name, its.kernels, its.kernels_version, *kinds)
+
 
 def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple[Engine, Ready]:
     """Load the model and allocate the cache. report hears what is being loaded and the fraction done.
@@ -58,6 +70,8 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
     torch.set_num_threads(kinds.threads if kinds.backend.team is None else 1)
     checkpoint = open_checkpoint(Path(config.model_path))
     model = to_model_config(checkpoint.config)
+    grammars = Grammars(lambda: open_vocabulary(Path(config.model_path)))
+    early = [grammars.prepare()] if model.vocab_size > LARGE_VOCABULARY else []
     max_model_len = choose_max_model_len(config.max_model_len, model.context_length)
     rounding = choose_rounding(config, checkpoint, kinds.threads)
     decoder = kinds.backend.load(
@@ -85,8 +99,10 @@ def compose(config: EngineConfig, report: Callable[[str, float], None]) -> tuple
         block_bytes=[pool.block_bytes(group) for group in range(num_groups)],
         clear=pool.clear,
         clock=time.monotonic,
-        grammars=Grammars(lambda: open_vocabulary(Path(config.model_path))),
+        grammars=grammars,
+        disk=open_disk(config, kinds.numbers, manager, pool),
     )
+    wait(early)  # before the pacer learns what a token costs
     warm_up(engine, vocab_size=model.vocab_size, num_tokens=min(config.block_size, max_model_len) - 2)
     quantization = quantization_of(checkpoint) if config.quantize == "none" else config.quantize
     return engine, describe(engine, manager, kinds, max_model_len=max_model_len, quantization=quantization)
@@ -134,19 +150,8 @@ def make_cache(
 
     Raises StartupFailed where too little memory is free or allowed.
     """
-    groups = group_layers(model.windows or (None,) * model.num_layers)
-    try:
-        num_blocks = blocks_that_fit(
-            cache_budget(config.kv_cache_bytes, kinds.device),
-            groups,
-            block_size=config.block_size,
-            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kinds.kv_dtype),
-            max_num_seqs=config.max_num_seqs,
-            max_model_len=max_model_len,
-            max_chunk=config.max_num_batched_tokens,
-        )
-    except CacheTooSmall as error:
-        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
+    budget = cache_budget(config.kv_cache_bytes, kinds.device)
+    groups, num_blocks = divide_cache(config, model, kinds.kv_dtype, budget_bytes=budget, max_model_len=max_model_len)
     manager = CacheManager(
         groups,
         num_blocks,
@@ -164,6 +169,25 @@ def make_cache(
         device=kinds.device,
     )
     return manager, pool
+
+
+def divide_cache(
+    config: EngineConfig, model: ModelConfig, kv_dtype: torch.dtype, *, budget_bytes: int, max_model_len: int
+) -> tuple[tuple[KVGroup, ...], tuple[int, ...]]:
+    """The groups of layers, and how many blocks each gets of the budget. Raises StartupFailed where it is too small."""
+    groups = group_layers(model.windows or (None,) * model.num_layers)
+    try:
+        return groups, blocks_that_fit(
+            budget_bytes,
+            groups,
+            block_size=config.block_size,
+            bytes_per_token_per_layer=bytes_per_token(model.num_kv_heads, model.head_dim, kv_dtype),
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            max_chunk=config.max_num_batched_tokens,
+        )
+    except CacheTooSmall as error:
+        raise StartupFailed(f"{error}; see --kv-cache-memory") from error
 
 
 def cache_budget(wanted: int | None, device: torch.device) -> int:

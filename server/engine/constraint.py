@@ -70,7 +70,7 @@ class GrammarMask:
 class Grammars:
     """Compiles constraints and fills masks, each on a thread of its own.
 
-    open_vocabulary is called once, on the compiling thread, when the first constraint comes.
+    open_vocabulary is called once, on the compiling thread: with `prepare`, or when the first constraint comes.
     """
 
     def __init__(self, open_vocabulary: Callable[[], Vocabulary | None], *, capacity: int = CAPACITY) -> None:
@@ -82,6 +82,13 @@ class Grammars:
         self._filler = ThreadPoolExecutor(1, "masks")
         self._no_faults: Future[Mapping[int, Exception]] = Future()  # made once, for the steps without masks
         self._no_faults.set_result({})
+
+    def prepare(self) -> "Future[Vocabulary | None]":
+        """Open the vocabulary now. It leaves the interpreter to hardly anybody else, so no stream should run yet.
+
+        One that can't be opened is no fault yet: the first constraint says so.
+        """
+        return self._compiler.submit(self._opened)
 
     def compile(self, constraint: Constraint) -> "Future[LLMatcher]":
         """A matcher at its beginning, to be copied and not used. The future raises BadConstraint, or our fault."""
@@ -103,17 +110,21 @@ class Grammars:
         if key in self._compiled:
             self._compiled.move_to_end(key)
             return self._compiled[key]
-        if self._vocabulary is None:
-            self._vocabulary = self._open()
-        if self._vocabulary is None:
+        vocabulary = self._opened()
+        if vocabulary is None:
             raise BadConstraint("no token of this model ends an answer, so a constrained one could not end")
-        matcher = LLMatcher(self._vocabulary.tokens, grammar_of(constraint), log_level=0)
+        matcher = LLMatcher(vocabulary.tokens, grammar_of(constraint), log_level=0)
         if matcher.is_error():
             raise BadConstraint(one_line(matcher.get_error()))
         self._compiled[key] = matcher
         if len(self._compiled) > self._capacity:
             self._compiled.popitem(last=False)
         return matcher
+
+    def _opened(self) -> Vocabulary | None:
+        if self._vocabulary is None:
+            self._vocabulary = self._open()
+        return self._vocabulary
 
 
 def _fill_all(masks: Mapping[int, GrammarMask]) -> Mapping[int, Exception]:

@@ -8,12 +8,10 @@ same requests in the same order with the same step budgets give the same events,
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 from cache.manager import CacheManager
 from cache.picture import NUM_COLOURS, runs, shrink
-from model.batch import Chunk
-from model.sampling import Sampled, SamplingRow
+from model.sampling import Sampled
 from model.scores import Scores
 from server.engine.compiling import Compiling
 from server.engine.constraint import Grammars
@@ -21,34 +19,13 @@ from server.engine.generation import Generation
 from server.engine.grammar import BadConstraint
 from server.engine.isolation import run_isolated
 from server.engine.pacing import Pacer
-from server.engine.request import (
-    GroupPicture,
-    GroupStats,
-    Request,
-    StepStats,
-    TokenEvent,
-    TokenLogprob,
-)
+from server.engine.parts import Chooser, Runner
+from server.engine.reloading import Reloading
+from server.engine.request import GroupPicture, GroupStats, Request, StepStats, TokenEvent, TokenLogprob
 from server.engine.scheduler import Limits, Scheduler, Work
 from server.engine.scoring import choice_logprobs, first_rows, score_prompts
 
 MOST_CELLS = 4096  # of a picture: more than that is more than a screen shows
-
-
-class Runner(Protocol):
-    """The model over the paged cache."""
-
-    def run(self, chunks: Sequence[Chunk]) -> Scores:
-        """Scores of the positions that the chunks ask for, in chunk order. Repeatable: it rewrites its slots."""
-        ...
-
-
-class Chooser(Protocol):
-    """What chooses tokens; `model.sampling.Sampler`."""
-
-    def choose(self, scores: Scores, rows: Sequence[SamplingRow]) -> list[Sampled]:
-        """One result per row. Repeatable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +54,14 @@ class Engine:
         clear: Callable[[int, Sequence[int]], None],
         clock: Callable[[], float],
         grammars: Grammars | None = None,
+        disk: Reloading | None = None,
     ) -> None:
         self._manager = manager
         self._runner = runner
         self._sampler = sampler
         self._block_bytes = tuple(block_bytes)
         self._clock = clock
-        self._scheduler = Scheduler(manager, limits, clear)
+        self._scheduler = Scheduler(manager, limits, clear, disk)
         self._pacer = Pacer(
             target_s=limits.target_inter_token_s, floor=limits.block_size, most=limits.max_num_batched_tokens
         )
@@ -93,22 +71,39 @@ class Engine:
         self._live: dict[str, Generation] = {}
         self._timed: dict[str, Generation] = {}  # those of them that have a deadline
         self._events: list[TokenEvent] = []  # not yet delivered
+        self._tell_begun: Callable[[Sequence[str]], None] = lambda request_ids: None
 
     @property
     def has_work(self) -> bool:
         """Whether the next step would run or deliver something. False while all that is left waits for its grammar."""
-        return bool(self._events) or len(self._live) > len(self._compiling) or self._compiling.any_ready
+        if self._events or len(self._live) > len(self._compiling) or self._compiling.any_ready:
+            return True
+        if self._scheduler.disk.wants_step:
+            return True
+        deadline = self.next_deadline
+        return deadline is not None and deadline <= self._clock()
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When has_work becomes true by itself, on the engine's clock, because someone has no time left."""
+        return self._compiling.next_deadline
 
     def on_ready(self, wake: Callable[[], None]) -> None:
         """`wake` is called, on another thread, when has_work may have become true by itself."""
         self._compiling.on_ready(wake)
+        self._scheduler.disk.on_change(wake)
+
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None:
+        """`tell` hears the ids of those that left the line, before the step that first runs them."""
+        self._tell_begun = tell
 
     def submit(self, requests: Sequence[Request]) -> None:
         """New requests join the line, in order. One that can never run gets its error with the next step."""
         now = self._clock()
         for request in requests:
             assert request.id not in self._live, f"request {request.id} is already under way"
-            generation = Generation(request, arrival=next(self._arrivals), waiting_since=now)
+            since = now if request.waiting_since is None else request.waiting_since
+            generation = Generation(request, arrival=next(self._arrivals), waiting_since=since)
             fault = self._fault(request)
             if fault:
                 self._events.append(generation.event(finish="error", error=fault))
@@ -135,15 +130,18 @@ class Engine:
         started = self._clock()
         self._join_compiled()
         self._expire(started)
-        budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
-        plan = self._scheduler.plan(prompt_budget=budget, now=started)
+        budget = self._pacer.budget(self._scheduler.num_decoding)
+        plan = self._scheduler.plan(budget, now=started)
         counted = plan.counts()
         for generation in plan.impossible:
             self._fail(generation, "the KV cache is too small for this request even alone")
+        if plan.admitted:
+            self._tell_begun([each.request.id for each in plan.admitted])
         self._run(plan.work)
-        self._announce(plan.admitted)
         seconds = self._clock() - started
-        self._pacer.observe(prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds)
+        self._pacer.observe(
+            prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds, pairs=plan.prompt_pairs
+        )
         events, self._events = self._events, []
         return StepOutcome(events, self._stats(seconds, counted, num_preempted=len(plan.preempted)))
 
@@ -242,7 +240,7 @@ class Engine:
             self._fail(generation, f"scoring the prompt failed: {scored}")
             return
         if choice is not None and choice.failed:
-            self._fail(generation, _why_failed(generation))
+            self._fail(generation, generation.why_no_token)
             return
         self._manager.commit(generation.running_sequence, len(work.chunk.tokens))
         generation.note_computed()
@@ -272,11 +270,6 @@ class Engine:
         self._timed.pop(generation.request.id, None)
         self._events.append(event)
 
-    def _announce(self, admitted: Sequence[Generation]) -> None:
-        """Tell those that were let in but have no token yet that they left the line, by an event without tokens."""
-        told = {event.request_id for event in self._events}
-        self._events += [each.event() for each in admitted if each.request.id not in told]
-
     def _stats(self, seconds: float, counted: tuple[int, int, int], *, num_preempted: int) -> StepStats:
         groups = zip(self._manager.stats(), self._block_bytes, strict=True)
         return StepStats(
@@ -288,10 +281,5 @@ class Engine:
             waiting=len(self._scheduler.waiting) + len(self._compiling),
             preemptions=num_preempted,
             groups=tuple(GroupStats(each.used, each.cached, each.free, size) for each, size in groups),
+            disk=self._scheduler.disk.stats(),
         )
-
-
-def _why_failed(generation: Generation) -> str:
-    if generation.grammar is None:
-        return "the model's logits are not finite"
-    return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"

@@ -66,6 +66,12 @@ class UnsupportedEndpoint(RequestError):
     code = "unsupported_endpoint"
 
 
+class CondemnedRequest(RequestError):
+    """The engine died of exactly this request, twice."""
+
+    code = "condemned_request"
+
+
 class RequestNotFound(RequestError):
     """Nothing that runs has this id."""
 
@@ -118,6 +124,14 @@ class TooManyRequests(TooBusy):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+
+class ClientTooSlow(ServiceError):
+    """A stream is read so slowly that too much of it had to be held."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "client_too_slow"
 
 
 class GenerationFailed(ServiceError):

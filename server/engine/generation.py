@@ -79,6 +79,13 @@ class Generation:
         """How many more tokens it may generate."""
         return self.request.max_tokens - len(self.output)
 
+    @property
+    def why_no_token(self) -> str:
+        """What to say where none could be chosen."""
+        if self.grammar is None:
+            return "the model's logits are not finite"
+        return "no token is left that both the constraint and the request's bans allow, or the logits are not finite"
+
     def constrain(self, grammar: GrammarMask) -> None:
         """Its constraint is compiled. The model's end tokens end it from now on, even those that it was to ignore."""
         self.grammar = grammar

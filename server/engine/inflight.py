@@ -4,25 +4,29 @@ API process. Knows no engine process: events are brought here, cancels are hande
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from server.engine.admission import ANYBODY, Admission, Visitor
-from server.engine.errors import ServiceError
+from server.engine.errors import RequestError, ServiceError
 from server.engine.request import Request, TokenEvent
 from server.engine.submission import Submission
 
 
-class InFlight:
-    """Every submitted sequence until it finishes, fails or is cancelled.
+class OnCancel(Protocol):
+    """Hears which ids their consumer wants no more of; answered: because it has all it wants of them."""
 
-    on_cancel hears which ids their consumer gave up; on_discard how many generated tokens nobody gets.
-    """
+    def __call__(self, request_ids: Sequence[str], *, answered: bool) -> None: ...
+
+
+class InFlight:
+    """Every submitted sequence until it finishes, fails or is cancelled. on_discard: generated tokens nobody gets."""
 
     def __init__(
         self,
         admission: Admission,
         *,
-        on_cancel: Callable[[Sequence[str]], None],
+        on_cancel: OnCancel,
         on_discard: Callable[[int], None],
     ) -> None:
         self.admission = admission
@@ -45,6 +49,13 @@ class InFlight:
             self.idle.clear()
         return submission
 
+    def begin(self, request_ids: Iterable[str]) -> None:
+        """The engine has let these in."""
+        for each in request_ids:
+            if each in self._submissions:
+                self.admission.let_in(each)
+                self._submissions[each].admitted = True
+
     def take(self, event: TokenEvent) -> None:
         """The engine reports this."""
         submission = self._submissions.get(event.request_id)
@@ -56,20 +67,22 @@ class InFlight:
         if event.finish is not None:
             self._forget([event.request_id])
 
-    def fail_all(self, error: ServiceError) -> list[str]:
-        """End everything with this error; the ids of what was still going on."""
-        for submission in dict.fromkeys(self._submissions.values()):
+    def fail(self, error: RequestError | ServiceError, request_ids: Iterable[str] | None = None) -> list[str]:
+        """End these, or (None) everything, with this error, and what was submitted with them; ids of all that ended."""
+        named = list(self._submissions) if request_ids is None else request_ids
+        failed = dict.fromkeys(self._submissions[each] for each in named if each in self._submissions)
+        for submission in failed:
             submission.fail(error)
-        lost = list(self._submissions)
+        lost = [each for each, submission in self._submissions.items() if submission in failed]
         self._forget(lost)
         return lost
 
-    def _drop(self, request_ids: Sequence[str], unread_tokens: int) -> None:
+    def _drop(self, request_ids: Sequence[str], unread_tokens: int, *, answered: bool) -> None:
         self._on_discard(unread_tokens)
         known = [each for each in request_ids if each in self._submissions]
         if known:
             self._forget(known)
-            self._on_cancel(known)
+            self._on_cancel(known, answered=answered)
 
     def _forget(self, request_ids: Sequence[str]) -> None:
         for each in request_ids:

@@ -29,6 +29,7 @@ from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 from server.engine.request import GroupPicture, Request, StepStats, TokenEvent
 from server.engine.wire import (
+    Begun,
     Cancel,
     Failed,
     Ping,
@@ -63,6 +64,9 @@ class Core(Protocol):
     @property
     def has_work(self) -> bool: ...
 
+    @property
+    def next_deadline(self) -> float | None: ...
+
     def submit(self, requests: Sequence[Request]) -> None: ...
 
     def cancel(self, request_ids: Sequence[str]) -> None: ...
@@ -74,6 +78,8 @@ class Core(Protocol):
     def picture(self) -> tuple[GroupPicture, ...]: ...
 
     def on_ready(self, wake: Callable[[], None]) -> None: ...
+
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None: ...
 
 
 Report = Callable[[str, float], None]  # what is being loaded, fraction done
@@ -104,9 +110,15 @@ class Channel:
         else:
             self._on_end(0)
 
-    def receive(self) -> ToEngine | None:
-        """The next message; sleeps until there is one, or None because someone called wake."""
-        return self._inbox.get()
+    def receive(self, *, until: float | None = None) -> ToEngine | None:
+        """The next message; sleeps until there is one, or None because someone called wake or it is `until`.
+
+        until: on time.monotonic's clock; None: as long as it takes.
+        """
+        try:
+            return self._inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return None
 
     def wake(self) -> None:
         """Let receive return, or the next call of it. From any thread."""
@@ -153,10 +165,11 @@ def serve(channel: Channel, core: Core) -> None:
     """
     watcher = Watcher()
     core.on_ready(channel.wake)
+    core.on_begin(lambda request_ids: channel.send(Begun(tuple(request_ids))))
     channel.send(Step((), core.stats()))
     while True:
         while channel.waiting() or not core.has_work:
-            _obey(channel.receive(), channel, core, watcher)
+            _obey(channel.receive(until=core.next_deadline), channel, core, watcher)
         outcome = core.step()
         channel.send(Step(tuple(outcome.events), outcome.stats, watcher.picture(core, last=not core.has_work)))
 

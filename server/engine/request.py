@@ -47,6 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     owner: str = ""  # of the key that it came with: tokens are shared out fairly between owners, by weight
     weight: int = 1
     priority: int = 0  # lower goes first among its owner's
+    waiting_since: float | None = None  # on the same clock, where it waited before it came to the engine
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -108,6 +109,19 @@ class GroupPicture(msgspec.Struct, frozen=True):
     runs: tuple[int, ...]
 
 
+class DiskStats(msgspec.Struct, frozen=True):
+    """Blocks of the prefix cache on disk. num_bytes is as it stands; the rest is what was new since the last report.
+
+    blocks_refused: files that were not what they should be. warning: a line for the operator, the same ever after.
+    """
+
+    num_bytes: int
+    blocks_read: int = 0
+    blocks_written: int = 0
+    blocks_refused: int = 0
+    warning: str = ""
+
+
 class StepStats(msgspec.Struct, frozen=True):
     """What a step did and how things stand after it. Also sent without a step when a cancel changed something."""
 
@@ -119,3 +133,4 @@ class StepStats(msgspec.Struct, frozen=True):
     waiting: int
     preemptions: int  # in this step
     groups: tuple[GroupStats, ...]
+    disk: DiskStats | None = None  # where --prefix-cache-dir is set

@@ -35,6 +35,10 @@ class Returns:
         due = self._due_now()
         return 0 if mark in due else len(due)
 
+    def expects(self, mark: str) -> bool:
+        """Whether this one has a place that is due."""
+        return mark in self._due_now()
+
     def take(self, mark: str) -> None:
         """This one was let in. If a place was kept, it is taken."""
         due = self._due_now()

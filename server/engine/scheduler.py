@@ -14,6 +14,8 @@ from cache.manager import CacheManager, CacheSequence
 from model.batch import Chunk, Wish
 from server.engine.generation import Generation
 from server.engine.line import Line
+from server.engine.pacing import Budget, pairs
+from server.engine.reloading import NoDisk, Reloading
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,12 @@ class Work:
 
 @dataclass(slots=True)
 class Plan:
-    """What a step is to run. budget is what is left of its prompt tokens; impossible ones fit not even alone.
+    """What a step is to run. budget is what is left for prompts; impossible ones fit not even alone.
 
     scored_budget: how many more tokens of prompts may be scored.
     """
 
-    budget: int
+    budget: Budget
     scored_budget: int
     work: list[Work] = field(default_factory=list)
     admitted: list[Generation] = field(default_factory=list)
@@ -75,14 +77,26 @@ class Plan:
             sum(each.decode_tokens for each in self.work),
         )
 
+    @property
+    def prompt_pairs(self) -> float:
+        """How often the prompt tokens of the step look at one before them."""
+        return sum(pairs(each.prompt_tokens, each.chunk.start) for each in self.work)
+
 
 class Scheduler:
     """The waiting line, and the running set in the order in which they were let in.
 
-    clear zeroes blocks of a KV group in the pool.
+    clear zeroes blocks of a KV group in the pool. disk keeps blocks beyond the process's life.
     """
 
-    def __init__(self, manager: CacheManager, limits: Limits, clear: Callable[[int, Sequence[int]], None]) -> None:
+    def __init__(
+        self,
+        manager: CacheManager,
+        limits: Limits,
+        clear: Callable[[int, Sequence[int]], None],
+        disk: Reloading | None = None,
+    ) -> None:
+        self.disk = disk or NoDisk()
         self._manager = manager
         self._limits = limits
         self._clear = clear
@@ -107,37 +121,40 @@ class Scheduler:
             self.waiting.remove(generation)
             return
         self.running.remove(generation)
+        self._keep(generation, discard=discard)
         self._close(generation.sequence, discard=discard)
         generation.sequence = None
         self.waiting.refund(generation, generation.remaining)
 
-    def plan(self, *, prompt_budget: int, now: float) -> Plan:
+    def plan(self, budget: Budget, *, now: float) -> Plan:
         """Choose the next step's work and reserve its blocks.
 
-        Every decoding stream gets its token, then prompts get pieces, oldest first, up to prompt_budget tokens, then
+        Every decoding stream gets its token, then prompts get pieces, oldest first, as far as the budget goes, then
         the waiting line moves up. Nobody is let in by a step that had to throw someone out.
         """
-        plan = Plan(prompt_budget, self._limits.max_scored_tokens)
+        plan = Plan(budget, self._limits.max_scored_tokens)
+        self.disk.begin_step()
         for generation in tuple(self.running):
             if generation.sequence is not None:  # else it was preempted just now, for an older one
                 self._advance(generation, plan, now)
-        while not plan.preempted and plan.budget > 0 and self._admit_next(plan, now):
+        while not plan.preempted and plan.budget.room(0) > 0 and self._admit_next(plan, now):
             pass
+        self.disk.end_step(idle=not plan.work)
         return plan
 
     def _advance(self, generation: Generation, plan: Plan, now: float) -> None:
         """Give it the tokens that are its turn, if any are."""
-        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan)
+        num_tokens = 1 if generation.decoding else self._next_piece(generation, plan, now)
         if not num_tokens or not self._make_room(generation, num_tokens, plan, now):
             return
         if not generation.decoding:
-            plan.budget -= num_tokens
+            plan.budget.spend(num_tokens, generation.running_sequence.num_computed)
         work = _work(generation, num_tokens)
         plan.scored_budget -= work.num_scored
         plan.work.append(work)
 
-    def _next_piece(self, generation: Generation, plan: Plan) -> int:
-        """How many tokens of its prompt can run now; 0 while another sequence is computing its next block.
+    def _next_piece(self, generation: Generation, plan: Plan, now: float) -> int:
+        """How many tokens of its prompt can run now; 0 while another sequence or the disk is about to give the next.
 
         While its prompt is being scored it takes nothing from others: it needs the logits.
         """
@@ -147,12 +164,14 @@ class Scheduler:
             rest = generation.uncomputed - scored_before - generation.to_score  # the last token scores no other
             within = scored_before + plan.scored_budget
             within += rest if plan.scored_budget >= generation.to_score else 0
-            return min(plan.budget, within, generation.uncomputed)
+            return min(plan.budget.room(sequence.num_computed), within, generation.uncomputed)
         if self._manager.match(sequence):
             generation.note_cached()
         if self._manager.blocked(sequence):
             return 0
-        return min(plan.budget, generation.uncomputed)
+        if self.disk.waits(generation, lambda num_tokens: self._make_room(generation, num_tokens, plan, now), now):
+            return 0
+        return min(plan.budget.room(sequence.num_computed), generation.uncomputed)
 
     def _make_room(self, generation: Generation, num_tokens: int, plan: Plan, now: float) -> bool:
         """Reserve blocks for it, at the cost of younger ones. False when there are none left: then it went itself.
@@ -173,6 +192,7 @@ class Scheduler:
     def _preempt(self, generation: Generation, now: float) -> None:
         """Back to the front of the line. Its blocks stay cached until someone needs them."""
         self.running.remove(generation)
+        self.disk.leave(generation)
         self._close(generation.running_sequence)
         generation.preempt(now)
         self.waiting.put_back(generation)
@@ -213,6 +233,14 @@ class Scheduler:
     def _soon_needed(self, generation: Generation, uncomputed: int) -> int:
         """Tokens that still need room in the cache: the rest of the prompt and a little output. The last needs none."""
         return uncomputed + min(self._limits.block_size, generation.remaining) - 1
+
+    def _keep(self, generation: Generation, *, discard: bool) -> None:
+        """What it leaves on disk: its blocks if its prompt was finished, and nothing of them if it failed."""
+        if discard:
+            self.disk.distrust(generation)
+        elif generation.output or not generation.uncomputed:
+            self.disk.keep(generation)
+        self.disk.leave(generation)
 
     def _close(self, sequence: CacheSequence, *, discard: bool = False) -> None:
         """Give its blocks back, and clear those that may hold numbers which are not finite: even 0 times NaN is NaN."""

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import msgspec
+
 from server.config import ServerConfig
 from server.engine.admission import ANYBODY, Admission, Visitor
+from server.engine.dispatch import Dispatch
 from server.engine.errors import Draining, EngineUnavailable, StartupFailed
 from server.engine.forecast import Forecast
-from server.engine.inflight import InFlight
 from server.engine.observer import Observer
 from server.engine.process import ENGINE_COMMAND, EngineProcess, launch
 from server.engine.request import GroupPicture, Request
@@ -51,7 +53,7 @@ class EngineService:
     ) -> None:
         self.info: Ready | None = None
         self.picture: tuple[GroupPicture, ...] = ()  # of the blocks, as last seen by whoever watches
-        self.reason = "the engine is loading the model"  # why it is not ready, one line
+        self._reason = "the engine is loading the model"
         self._config = config
         self._metrics = metrics
         self._on_progress = on_progress
@@ -61,27 +63,35 @@ class EngineService:
         self._process: EngineProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._first: asyncio.Future[Ready] | None = None  # the outcome of the first start
-        self._admission = Admission(
+        admission = Admission(
             running_limit=config.engine.max_num_seqs,
             waiting_requests=config.max_waiting_requests,
             waiting_tokens=config.max_waiting_tokens,
+            queue_s=config.max_queue_s,
             clock=clock,
         )
-        self._in_flight = InFlight(self._admission, on_cancel=self._cancel, on_discard=metrics.discarded)
+        self._dispatch = Dispatch(admission, send=self._send, on_discard=metrics.discarded, clock=clock)
         self._vigil = Vigil(
             Watchdog(config.engine_timeout_s),
-            has_work=lambda: bool(self._in_flight),
+            has_work=lambda: self._dispatch.occupied,
+            on_begun=self._dispatch.begun,
             on_step=self._note_step,
             on_responsive=self._set_responsive,
             clock=clock,
         )
         self._watch_ms = 0
+        self._disk_warning = ""  # what was said of the blocks on disk
         self._forecast = Forecast(clock)
 
     @property
     def state(self) -> State:
         """Draining once begin_drain was called, whatever the engine does."""
         return "draining" if self._draining and self._state != "stopped" else self._state
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready, one line."""
+        return "the server is shutting down" if self.state == "draining" else self._reason
 
     @property
     def ready(self) -> bool:
@@ -96,33 +106,31 @@ class EngineService:
     @property
     def num_in_flight(self) -> int:
         """Sequences that were submitted and have not ended."""
-        return len(self._in_flight)
+        return len(self._dispatch)
 
     # requests
 
     def knock(self, visitor: Visitor) -> None:
         """Raises what `submit` would raise for even the smallest request."""
         self._open()
-        self._admission.knock(visitor)
+        self._dispatch.admission.knock(visitor)
 
     def submit(self, requests: Sequence[Request], visitor: Visitor = ANYBODY) -> Submission:
         """Hand requests to the engine, to be admitted together, in order.
 
-        Raises EngineUnavailable, Draining or TooBusy at once, and InvalidValue for more than can ever be held.
+        Raises EngineUnavailable, Draining or TooBusy at once, InvalidValue for more than can ever be held, and
+        CondemnedRequest for what the engine died of before.
         """
-        process = self._open()
-        self._admission.check(visitor, requests)
-        process.send(Submit(tuple(requests)))
-        submission = self._in_flight.add(requests, visitor)
-        self._metrics.tokens_waiting(self._admission.waiting_tokens)
+        self._open()
+        submission = self._dispatch.submit(requests, visitor)
+        self._metrics.tokens_waiting(self._dispatch.admission.waiting_tokens)
         return submission
 
-    def _open(self) -> EngineProcess:
+    def _open(self) -> None:
         if self._draining or self._state == "stopped":
             raise Draining("the server is shutting down")
         if self._state != "ready" or self._process is None:
             raise EngineUnavailable(self.reason, retry_after=self._ready_in())
-        return self._process
 
     def watch(self, interval_ms: int) -> None:
         """Keep `picture` so fresh from now on; 0: nobody looks, and it costs nothing."""
@@ -137,9 +145,9 @@ class EngineService:
         hung = self._vigil.watchdog.timeout_s - self._vigil.watchdog.silence_s if self._state == "hung" else None
         return self._forecast.remaining(hung_for_another_s=hung)
 
-    def _cancel(self, request_ids: Sequence[str]) -> None:
-        if request_ids and self._process is not None:
-            self._process.send(Cancel(tuple(request_ids)))
+    def _send(self, message: Submit | Cancel) -> None:
+        if self._process is not None:
+            self._process.send(message)
 
     # the way up and the way down
 
@@ -152,16 +160,13 @@ class EngineService:
     def begin_drain(self) -> None:
         """Take no new work from now on. What runs goes on."""
         self._draining = True
-        self.reason = "the server is shutting down"
 
     async def drained(self, timeout_s: float) -> bool:
         """Wait until nothing is in flight; after timeout_s end the rest with Draining. Whether all ended by itself."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._in_flight.idle.wait()
-        cut_short = self._in_flight.fail_all(Draining("the server shut down before the answer was complete"))
-        self._cancel(cut_short)
-        return not cut_short
+                await self._dispatch.idle.wait()
+        return not self._dispatch.fail_all(Draining("the server shut down before the answer was complete"))
 
     async def stop(self) -> None:
         """End the engine process and everything that waits for it."""
@@ -173,7 +178,7 @@ class EngineService:
         if self._first is not None and not self._first.done():
             self._first.set_exception(StartupFailed("the server was stopped"))
             self._first.exception()  # seen, even when nobody waits for it any more
-        self._in_flight.fail_all(Draining("the server has shut down"))
+        self._dispatch.fail_all(Draining("the server has shut down"))
         self._metrics.engine_lost()
         await self._end_process(STOP_SECONDS)
 
@@ -192,14 +197,15 @@ class EngineService:
             self._command, self._config.engine, patience_s=patience_s, on_progress=self._note_progress
         )
         self._forecast.started(began)
-        self._state, self.reason = "ready", "ready"
+        self._state, self._reason = "ready", "ready"
         self._vigil.watchdog.progress()
         self._metrics.engine_ready(self.info, restarted=restarted)
         self.picture = ()
         self.watch(self._watch_ms)
+        self._dispatch.resume()
 
     def _note_progress(self, progress: Progress) -> None:
-        self.reason = f"the engine is loading the model ({progress.fraction:.0%})"
+        self._reason = f"the engine is loading the model ({progress.fraction:.0%})"
         self._on_progress(progress)
 
     # while an engine runs
@@ -212,37 +218,42 @@ class EngineService:
             first.set_result(self.info)
             await self._keep_running()
         except Exception as error:
-            self._state, self.reason = "failed", str(error)
+            self._state, self._reason = "failed", str(error)
             if not first.done():
                 first.set_exception(error)
                 return
             logger.exception("the engine's supervisor failed")
             await self._lose(f"has no supervisor any more: {error!r}")
+            self._dispatch.fail_all(EngineUnavailable(self.reason))
             self._state = "failed"
 
     async def _keep_running(self) -> None:
         quick_deaths = 0
-        while not self._draining:
+        while True:
             assert self._process is not None
             reason = await self._vigil.until_lost(self._process)
             quick = self._forecast.up_s < QUICK_DEATH_SECONDS
             quick_deaths = quick_deaths + 1 if quick else 0
             await self._lose(reason)
-            if not (self._draining or await self._relaunch(quick_deaths)):
+            if self._draining or not await self._relaunch(quick_deaths):
+                self._dispatch.fail_all(EngineUnavailable(self.reason))
                 return
 
     def _note_step(self, step: Step) -> None:
-        self._metrics.step(step.stats)
+        self._dispatch.take(step)
+        waiting = step.stats.waiting + self._dispatch.num_outside
+        self._metrics.step(msgspec.structs.replace(step.stats, waiting=waiting))
+        if step.stats.disk and step.stats.disk.warning not in ("", self._disk_warning):
+            self._disk_warning = step.stats.disk.warning
+            logger.warning(self._disk_warning)
         self.picture = step.picture or self.picture
-        for event in step.events:
-            self._in_flight.take(event)
-        self._metrics.tokens_waiting(self._admission.waiting_tokens)
+        self._metrics.tokens_waiting(self._dispatch.admission.waiting_tokens)
 
     def _set_responsive(self, responsive: bool) -> None:
         if self._state not in ("ready", "hung") or (self._state == "ready") == responsive:
             return
         self._state = "ready" if responsive else "hung"
-        self.reason = (
+        self._reason = (
             "ready" if responsive else f"the engine made no progress for {self._vigil.watchdog.silence_s:.0f} s"
         )
         self._metrics.engine_responsive(responsive)
@@ -251,13 +262,13 @@ class EngineService:
     async def _lose(self, reason: str) -> None:
         """The engine is gone or given up: tell everyone at once, then clear it away."""
         self._state = "restarting"
-        self.reason = f"the engine {reason}; a new one is being started"
+        self._reason = f"the engine {reason}; a new one is being started"
         self._forecast.starts()
         self._metrics.engine_lost()
         message = f"the engine failed while it worked on this request: it {reason}"
-        lost = self._in_flight.fail_all(EngineUnavailable(message, retry_after=self._ready_in()))
+        lost = self._dispatch.lose(EngineUnavailable(message, retry_after=self._ready_in()))
         how = await self._end_process(EXIT_SECONDS)
-        logger.error("the engine %s; it %s; %d sequences were in flight", reason, how, len(lost))
+        logger.error("the engine %s; it %s; %d sequences were in it", reason, how, lost)
 
     async def _relaunch(self, quick_deaths: int) -> bool:
         """Start the next engine, with growing pauses; whether it worked."""
@@ -269,7 +280,7 @@ class EngineService:
                 await self._launch(restarted=True)
             except StartupFailed as error:
                 logger.error("the engine can't be started again: %s", error)
-                self.reason = f"the engine can't be started again: {error}"
+                self._reason = f"the engine can't be started again: {error}"
             else:
                 logger.warning("a new engine is ready after %.1f s", self._forecast.load_s)
                 return True

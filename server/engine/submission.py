@@ -1,21 +1,28 @@
 """Requests that were submitted together, as their consumer sees them: one stream of events. Runs in the API process.
 
-What a slow consumer has not taken yet is joined per request, so a backlog costs a few events, not one per token; its
-size is bounded by the requests' max_tokens.
+What a slow consumer has not taken yet is joined per request, so that a token of a backlog costs a few bytes and not an
+event. One that falls too far behind is given up: its requests are cancelled, and it gets an error behind what there is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
-from server.engine.errors import ServiceError
+from server.engine.errors import ClientTooSlow, RequestError, ServiceError
 from server.engine.request import TokenEvent
 
-# told what the consumer no longer wants, and how many of the tokens that had come it never took
-OnDrop = Callable[[Sequence[str], int], None]
+MAX_BACKLOG = 262_144  # tokens and alternatives to them, all requests together; some 20 MB
+JOIN_EVERY = 64  # events of one request
+
+
+class OnDrop(Protocol):
+    """Told what the consumer no longer wants, how many of the tokens that had come it never took, and whether it has
+    all that it wanted."""
+
+    def __call__(self, request_ids: Sequence[str], unread_tokens: int, *, answered: bool) -> None: ...
 
 
 class Submission:
@@ -28,8 +35,9 @@ class Submission:
         self._open = dict.fromkeys(request_ids)  # not finished as far as the consumer knows; a dict keeps the order
         self._pending: dict[str, list[TokenEvent]] = {}
         self._on_drop = on_drop
-        self._failure: ServiceError | None = None
+        self._failure: RequestError | ServiceError | None = None
         self._wake = asyncio.Event()
+        self._backlog = 0  # tokens in `_pending`, and alternatives to them
         self.admitted = False  # the engine has begun with at least one of the requests
 
     # the consumer's side
@@ -37,7 +45,8 @@ class Submission:
     async def batch(self) -> Sequence[TokenEvent]:
         """Wait for events, then take all that are there, at most one per request. Empty once all have finished.
 
-        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down.
+        Giving up the wait loses nothing. Raises ServiceError when the engine dies or the server shuts down,
+        RequestError when the engine died of this request.
         """
         while not self._pending:
             if self._failure is not None:
@@ -46,7 +55,7 @@ class Submission:
                 return ()
             self._wake.clear()
             await self._wake.wait()
-        pending, self._pending = self._pending, {}
+        pending, self._pending, self._backlog = self._pending, {}, 0
         for request_id, events in pending.items():
             if events[-1].finish is not None:
                 del self._open[request_id]
@@ -59,7 +68,8 @@ class Submission:
                 yield event
 
     def cancel(self, request_id: str | None = None) -> None:
-        """No more events of this request (None: of any); the engine drops it. No-op once it has finished."""
+        """No more events of this request, which said enough, or (None) of any; the engine drops it. No-op once it has
+        finished."""
         dropped = list(self._open) if request_id is None else [request_id] if request_id in self._open else []
         if not dropped:
             return
@@ -67,7 +77,7 @@ class Submission:
         for each in dropped:
             del self._open[each]
         self._wake.set()
-        self._on_drop(dropped, unread)
+        self._on_drop(dropped, unread, answered=request_id is not None)
 
     def close(self) -> None:
         """Cancel whatever is unfinished."""
@@ -84,10 +94,22 @@ class Submission:
     def push(self, event: TokenEvent) -> None:
         """An event of one of the requests came."""
         self.admitted = True
-        self._pending.setdefault(event.request_id, []).append(event)
+        events = self._pending.setdefault(event.request_id, [])
+        events.append(event)
+        if len(events) == JOIN_EVERY:
+            events[:] = [_join(events)]
         self._wake.set()
+        self._backlog += len(event.tokens) + sum(len(entry.top_ids) for entry in event.logprobs)
+        if self._backlog > MAX_BACKLOG and self._failure is None:
+            message = f"This stream was read too slowly: {self._backlog} tokens and alternatives to them waited for it"
+            self.fail(ClientTooSlow(f"{message}; the limit is {MAX_BACKLOG}"))
+            self._on_drop([each for each in self._open if self._unfinished(each)], 0, answered=False)
 
-    def fail(self, error: ServiceError) -> None:
+    def _unfinished(self, request_id: str) -> bool:
+        pending = self._pending.get(request_id)
+        return not pending or pending[-1].finish is None
+
+    def fail(self, error: RequestError | ServiceError) -> None:
         """Nothing more will come. What came before is still handed out, then the error is raised."""
         self._failure = error
         self._wake.set()

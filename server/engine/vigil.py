@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from server.engine.process import EngineGone, EngineProcess
 from server.engine.watchdog import Verdict, Watchdog
-from server.engine.wire import Ping, Pong, Step, ToApi
+from server.engine.wire import Begun, Ping, Pong, Step, ToApi
 
 
 class Vigil:
     """Use: `await until_lost(process)`, one process after the other.
 
-    has_work: whether anything is in flight. on_responsive hears whether the engine answers, whenever that is looked at.
+    has_work: whether the engine has anything to do. on_responsive hears whether it answers, whenever that is looked at.
     """
 
     def __init__(
@@ -22,12 +22,14 @@ class Vigil:
         watchdog: Watchdog,
         *,
         has_work: Callable[[], bool],
+        on_begun: Callable[[Begun], None],
         on_step: Callable[[Step], None],
         on_responsive: Callable[[bool], None],
         clock: Callable[[], float],
     ) -> None:
         self.watchdog = watchdog
         self._has_work = has_work
+        self._on_begun = on_begun
         self._on_step = on_step
         self._on_responsive = on_responsive
         self._clock = clock
@@ -55,7 +57,9 @@ class Vigil:
             if self._is_progress(message):
                 self.watchdog.progress()
                 self._on_responsive(True)
-            if isinstance(message, Step):
+            if isinstance(message, Begun):
+                self._on_begun(message)
+            elif isinstance(message, Step):
                 self._on_step(message)
 
     def _is_progress(self, message: ToApi) -> bool:

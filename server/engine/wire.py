@@ -1,7 +1,7 @@
 """The messages between the API process and the engine process: length-prefixed msgpack over one socket pair.
 
 API to engine: `Start` once, then `Submit`, `Cancel`, `Watch`, `Ping`.
-Engine to API: `Progress` while loading, `Ready` or `Failed` once, then `Step`, `Pong`.
+Engine to API: `Progress` while loading, `Ready` or `Failed` once, then `Begun`, `Step`, `Pong`.
 End of file in either direction means that the other process is gone.
 """
 
@@ -76,6 +76,12 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Begun(msgspec.Struct, frozen=True, tag=True):
+    """These leave the line and are run in the step that follows. Said before it, in case that step is the last."""
+
+    request_ids: tuple[str, ...]
+
+
 class Step(msgspec.Struct, frozen=True, tag=True):
     """What one step brought, to all requests it touched."""
 
@@ -91,7 +97,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = Start | Submit | Cancel | Watch | Ping
-ToApi = Ready | Progress | Failed | Step | Pong
+ToApi = Ready | Progress | Failed | Begun | Step | Pong
 
 LENGTH = struct.Struct("<I")
 MAX_MESSAGE_BYTES = 256 * 2**20  # far above the largest submit; more than that is a broken stream, not a message

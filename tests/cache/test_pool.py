@@ -145,3 +145,32 @@ def test_memory_is_committed_only_when_written(dtype: torch.dtype) -> None:
     assert zeros.data_ptr() % 64 == 0
     assert resident() - before < size / 8
     assert not zeros[-1].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_exported_blocks_come_back_in_other_places_bit_by_bit(dtype: torch.dtype) -> None:
+    pool, other = make_pool(dtype), make_pool(dtype)
+    torch.manual_seed(0)
+    for layer in range(3):
+        num_slots = 4 * len(pool.keys(layer)) - 4
+        pool.write(layer, torch.arange(4, 4 + num_slots), *(torch.randn(num_slots, 2, 6) for _ in range(2)))
+    data = pool.export_blocks([[4, 1], [2, 1]])
+    assert data.shape == (2, pool.bytes_of_blocks())
+    assert pool.bytes_of_blocks() == pool.block_bytes(0) + pool.block_bytes(1)
+    other.import_blocks([[3, 2], [1, 2]], data)
+    for layer in range(3):
+        for mine, its in (([4, 1], [3, 2]),) if pool.group_of(layer) == 0 else (([2, 1], [1, 2]),):
+            for stored, filled in zip(planes(pool, layer), planes(other, layer), strict=True):
+                assert torch.equal(stored[mine], filled[its])
+                rest = [block for block in range(len(filled)) if block not in its]
+                assert not filled[rest].any(), "nothing else was touched"
+
+
+def planes(pool: KVPool, layer: int) -> list[torch.Tensor]:
+    return [pool.keys(layer), pool.values(layer), *(pool.scales(layer) or ())]
+
+
+def test_nothing_is_imported_into_the_null_block() -> None:
+    pool = make_pool()
+    with pytest.raises(AssertionError, match="null block"):
+        pool.import_blocks([[1], [0]], pool.export_blocks([[1], [1]]))

@@ -1,8 +1,9 @@
 """langchain's ChatOpenAI and OpenAI, as agents use them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from tests.helpers.live_server import LiveServer
 
@@ -37,6 +38,35 @@ def test_it_uses_the_responses_api(langchain: Any, server: LiveServer) -> None:
     said = chat.invoke("hi")
     assert said.text == plain.invoke("hi").content
     assert "".join(chunk.text for chunk in chat.stream("hi")) == said.text
+
+
+class Weather(BaseModel):
+    """How the weather is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    city: Literal["Ulm", "Köln"]
+
+
+def test_it_binds_tools_whole_and_streamed(langchain: Any, server: LiveServer) -> None:
+    model = langchain.ChatOpenAI(**settings(server), max_tokens=200)
+    bound = model.bind_tools([Weather], tool_choice="any", parallel_tool_calls=False)
+    said = bound.invoke("hi")
+    (call,) = said.tool_calls
+    assert call["name"] == "Weather"
+    assert Weather.model_validate(call["args"])
+    first, *rest = bound.stream("hi")
+    assert sum(rest, first).tool_calls[0]["args"] == call["args"]
+    brought = {"role": "tool", "tool_call_id": call["id"], "content": "rain"}
+    history = [{"role": "user", "content": "hi"}, said, brought]
+    again = model.bind_tools([Weather]).bind(max_tokens=4).invoke(history)
+    assert again.usage_metadata["input_tokens"] > said.usage_metadata["input_tokens"]
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_it_gets_structured_output(langchain: Any, server: LiveServer, method: str) -> None:
+    chat = langchain.ChatOpenAI(**settings(server), max_tokens=200)
+    assert isinstance(chat.with_structured_output(Weather, method=method).invoke("hi"), Weather)
 
 
 def test_it_completes_text(langchain: Any, server: LiveServer) -> None:

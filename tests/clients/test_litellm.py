@@ -1,5 +1,6 @@
 """litellm, which speaks to every API through one function."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,20 @@ def litellm() -> Any:
     module = pytest.importorskip("litellm")
     module.suppress_debug_info = True
     return module
+
+
+CITIES = ("Ulm", "Köln")
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"enum": CITIES}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+CALLING = {
+    "tools": [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}],
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+}
 
 
 def asked(server: LiveServer, **fields: Any) -> dict[str, Any]:
@@ -43,6 +58,43 @@ def test_it_talks_anthropic_s_way(litellm: Any, server: LiveServer) -> None:
     whole = litellm.completion(**fields)
     assert whole.choices[0].message.content == litellm.completion(**asked(server)).choices[0].message.content
     assert whole.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("way", ["openai", "anthropic"])
+def test_it_gets_calls_whole_and_streamed(litellm: Any, server: LiveServer, way: str) -> None:
+    base = server.url if way == "anthropic" else f"{server.url}/v1"
+    fields = asked(server, model=f"{way}/tiny", api_base=base, max_tokens=200, **CALLING)
+    whole = litellm.completion(**fields)
+    assert whole.choices[0].finish_reason == "tool_calls"
+    (call,) = whole.choices[0].message.tool_calls
+    assert call.function.name == "weather"
+    assert json.loads(call.function.arguments)["city"] in CITIES
+    built = litellm.stream_chunk_builder(list(litellm.completion(**fields, stream=True)))
+    (streamed,) = built.choices[0].message.tool_calls
+    assert json.loads(streamed.function.arguments) == json.loads(call.function.arguments)
+
+
+def test_it_goes_on_with_what_a_call_brought(litellm: Any, server: LiveServer) -> None:
+    fields = asked(server, max_tokens=200, **CALLING)
+    first = litellm.completion(**fields)
+    message = first.choices[0].message
+    brought = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
+    fields |= {"messages": [*fields["messages"], message, brought], "tool_choice": "auto", "max_tokens": 4}
+    assert litellm.completion(**fields).usage.prompt_tokens > first.usage.prompt_tokens
+
+
+def test_it_sends_schemas(litellm: Any, server: LiveServer) -> None:
+    schema = {"name": "it", "strict": True, "schema": PARAMETERS}
+    wanted = {"type": "json_schema", "json_schema": schema}
+    said = litellm.completion(**asked(server, max_tokens=200, response_format=wanted)).choices[0].message.content
+    assert json.loads(said)["city"] in CITIES
+
+
+def test_it_uses_the_responses_api(litellm: Any, server: LiveServer) -> None:
+    fields = asked(server, input="hi", max_output_tokens=16)  # fewer it raises to so many
+    said = litellm.responses(**{name: fields[name] for name in fields if name not in ("messages", "max_tokens")})
+    chat = litellm.completion(**asked(server, max_tokens=16))
+    assert said.output[0].content[0].text == chat.choices[0].message.content
 
 
 def test_it_reads_our_errors(litellm: Any, server: LiveServer) -> None:

@@ -17,7 +17,7 @@ from tests.helpers.live_server import LiveServer
 MODULES = Path(os.environ.get("KVELL_NODE_MODULES", "."))
 SCRIPT = """
 import OpenAI from "openai";
-import { zodResponseFormat } from "openai/helpers/zod";
+import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
 const client = new OpenAI({ baseURL: process.env.URL + "/v1", apiKey: "none", maxRetries: 0 });
@@ -56,6 +56,34 @@ found.responseStream = (await client.responses.stream(asked).finalResponse()).ou
 const format = zodResponseFormat(z.object({ ok: z.boolean(), n: z.enum(["a", "b"]) }), "answer");
 const parsed = await client.chat.completions.parse({ ...chat, max_tokens: 200, response_format: format });
 found.parsed = parsed.choices[0].message.parsed;
+
+const schema = z.object({ ok: z.boolean(), n: z.enum(["a", "b"]) });
+const asking = { ...asked, max_output_tokens: 200, text: { format: zodTextFormat(schema, "answer") } };
+found.parsedResponse = (await client.responses.parse(asking)).output_parsed;
+
+const parameters = {
+  type: "object",
+  properties: { city: { enum: ["Ulm", "Köln"] } },
+  required: ["city"],
+  additionalProperties: false,
+};
+const once = { tool_choice: "required", parallel_tool_calls: false };
+const tools = [{ type: "function", function: { name: "weather", parameters } }];
+const calling = { ...chat, ...once, max_tokens: 200, tools };
+const first = (await client.chat.completions.create(calling)).choices[0];
+found.call = first.message.tool_calls[0];
+found.callEnd = first.finish_reason;
+const streamed = await client.chat.completions.stream(calling).finalMessage();
+found.streamedCall = streamed.tool_calls[0];
+const brought = { role: "tool", tool_call_id: found.call.id, content: "rain" };
+const history = [...chat.messages, first.message, brought];
+const more = { ...calling, messages: history, tool_choice: "auto", max_tokens: 8 };
+found.grew = (await client.chat.completions.create(more)).usage.prompt_tokens;
+found.began = (await client.chat.completions.create(calling)).usage.prompt_tokens;
+
+const tool = { type: "function", name: "weather", parameters, strict: true };
+const answered = await client.responses.create({ ...asked, ...once, max_output_tokens: 200, tools: [tool] });
+found.responseCall = answered.output.find((item) => item.type === "function_call");
 
 try {
   await client.chat.completions.create({ ...chat, temperature: 7 });
@@ -110,6 +138,24 @@ def test_it_uses_the_responses_api(found: dict[str, Any]) -> None:
 def test_it_parses_structured_outputs(found: dict[str, Any]) -> None:
     assert type(found["parsed"]["ok"]) is bool
     assert found["parsed"]["n"] in ("a", "b")
+
+
+def test_it_parses_structured_outputs_of_responses(found: dict[str, Any]) -> None:
+    assert type(found["parsedResponse"]["ok"]) is bool
+    assert found["parsedResponse"]["n"] in ("a", "b")
+
+
+def test_it_gets_calls_whole_and_streamed_and_goes_on_with_what_they_brought(found: dict[str, Any]) -> None:
+    assert found["callEnd"] == "tool_calls"
+    assert found["call"]["function"]["name"] == "weather"
+    assert json.loads(found["call"]["function"]["arguments"])["city"] in ("Ulm", "Köln")
+    assert found["streamedCall"]["function"] == found["call"]["function"]
+    assert found["grew"] > found["began"]
+
+
+def test_it_gets_calls_of_responses(found: dict[str, Any]) -> None:
+    assert found["responseCall"]["name"] == "weather"
+    assert json.loads(found["responseCall"]["arguments"])["city"] in ("Ulm", "Köln")
 
 
 def test_it_reads_our_errors(found: dict[str, Any]) -> None:

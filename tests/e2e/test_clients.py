@@ -123,6 +123,47 @@ def test_claude_s_client_streams_the_same(claude: anthropic.Anthropic, text: str
     assert (final.stop_reason, final.usage.output_tokens) == ("max_tokens", 10)
 
 
+WEATHER: Any = {
+    "name": "weather",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Ulm", "Köln"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+
+
+def test_claude_s_client_gets_calls_whole_and_streamed_and_goes_on(claude: anthropic.Anthropic) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 200, "messages": USER, "tools": [WEATHER]}
+    asked |= {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}, "extra_body": {"temperature": 0}}
+    said = claude.messages.create(**asked)
+    (call,) = (block for block in said.content if block.type == "tool_use")
+    assert (said.stop_reason, call.name) == ("tool_use", "weather")
+    assert call.input in ({"city": "Ulm"}, {"city": "Köln"})
+    with claude.messages.stream(**asked) as stream:
+        assert [block.input for block in stream.get_final_message().content if block.type == "tool_use"] == [call.input]
+    brought = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
+    turns: Any = [*USER, {"role": "assistant", "content": said.content}, {"role": "user", "content": [brought]}]
+    again = claude.messages.create(**asked | {"messages": turns, "max_tokens": 4, "tool_choice": {"type": "auto"}})
+    read = [it.usage.input_tokens + (it.usage.cache_read_input_tokens or 0) for it in (said, again)]
+    assert read[1] > read[0]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_claude_s_client_has_a_message_go_on(claude: anthropic.Anthropic, ours: openai.OpenAI, streamed: bool) -> None:
+    turns: Any = [*USER, {"role": "assistant", "content": "So, "}]
+    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 10, "messages": turns, "extra_body": LIKE}
+    if streamed:
+        with claude.messages.stream(**asked) as stream:
+            said = "".join(stream.text_stream)
+    else:
+        said = "".join(block.text for block in claude.messages.create(**asked).content if block.type == "text")
+    body = {"continue_final_message": True, "ignore_eos": True}
+    chat = ours.chat.completions.create(model="tiny", messages=turns, max_tokens=10, temperature=0, extra_body=body)
+    assert said == chat.choices[0].message.content
+
+
 def test_claude_s_client_counts_tokens(claude: anthropic.Anthropic) -> None:
     counted = claude.messages.count_tokens(model="tiny", messages=USER, system="Be brief.").input_tokens
     usage = claude.messages.create(model="tiny", max_tokens=1, messages=USER, system="Be brief.").usage

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.account import Account
 from server.api.routes import create_app
 from server.api.serving import ModelFacts, SamplingDefaults, ServedModel, Serving
 from server.engine.admission import Admission, Visitor
@@ -113,8 +114,11 @@ class FakeService:
         self.watched: list[int] = []  # the intervals that were asked for
         self.picture: tuple[GroupPicture, ...] = ()
         self.admission = Admission(running_limit=8, waiting_requests=100, waiting_tokens=None, clock=count().__next__)
-        self.in_flight = InFlight(self.admission, on_cancel=self.cancelled.extend, on_discard=self.metrics.discarded)
+        self.in_flight = InFlight(self.admission, on_cancel=self._note_cancel, on_discard=self.metrics.discarded)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _note_cancel(self, request_ids: Sequence[str], *, answered: bool) -> None:
+        self.cancelled.extend(request_ids)
 
     @property
     def ready(self) -> bool:
@@ -146,7 +150,7 @@ class FakeService:
             for _ in range(3):  # a step takes a moment: whoever waits gets its turn
                 await asyncio.sleep(0)
             if isinstance(step, ServiceError):
-                self.in_flight.fail_all(step)
+                self.in_flight.fail(step)
                 return
             if isinstance(step, asyncio.Event):
                 await step.wait()
@@ -187,7 +191,11 @@ def make_world(
     trusts_templates: bool = False,
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
+    default_timeout_s: float | None = None,
+    digest: str = "d1gest",
     origins: Sequence[str] = (),
+    log_prompts: bool = False,
+    trace: Callable[[Account], None] | None = None,
 ) -> World:
     """The whole API over a FakeService."""
     service = FakeService(play) if play else FakeService()
@@ -199,7 +207,7 @@ def make_world(
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
         trusts_templates=trusts_templates,
-        facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
+        facts=ModelFacts(digest=digest, format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
     serving = Serving(
         model=model,
@@ -208,6 +216,9 @@ def make_world(
         max_sequences=max_sequences,
         ping_s=ping_s,
         share_prefixes=share_prefixes,
+        default_timeout_s=default_timeout_s,
+        log_prompts=log_prompts,
     )
     ring = key_ring(*keys) if keys else None
-    return World(service, serving, create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins))
+    app = create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins, trace=trace)
+    return World(service, serving, app)

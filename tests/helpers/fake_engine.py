@@ -20,7 +20,7 @@ from pathlib import Path
 from server.config import EngineConfig
 from server.engine.errors import StartupFailed
 from server.engine.main import Channel, load, serve
-from server.engine.request import FinishReason, GroupPicture, GroupStats, Request, StepStats, TokenEvent
+from server.engine.request import DiskStats, FinishReason, GroupPicture, GroupStats, Request, StepStats, TokenEvent
 from server.engine.wire import Ready
 
 COUNT = 1  # writes 100, 101, 102 ... one a step, max_tokens of them
@@ -28,6 +28,7 @@ HOLD = 2  # is admitted and then makes no progress
 CRASH = 3  # takes the process down
 FAULT = 4  # ends with an error of its own
 BUSY = 5  # a step that takes minutes without the interpreter lock, as a matrix product would
+WARN = 7  # its step, and all that follow, say that something is wrong with the disk
 SPIN = 6  # a step that takes minutes holding the interpreter lock
 
 
@@ -44,16 +45,23 @@ class FakeCore:
     live: dict[str, Request] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     events: list[TokenEvent] = field(default_factory=list)
+    disk: DiskStats | None = None
+    tell_begun: Callable[[Sequence[str]], None] = lambda request_ids: None
 
     @property
     def has_work(self) -> bool:
         return bool(self.events) or any(request.prompt[0] != HOLD for request in self.live.values())
+
+    @property
+    def next_deadline(self) -> float | None:
+        return None
 
     def submit(self, requests: Sequence[Request]) -> None:
         for request in requests:
             self.live[request.id] = request
             self.written[request.id] = 0
             self.events.append(TokenEvent(request.id))
+        self.tell_begun([request.id for request in requests])
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         for each in request_ids:
@@ -69,6 +77,9 @@ class FakeCore:
 
     def stats(self) -> StepStats:
         return self._stats(0)
+
+    def on_begin(self, tell: Callable[[Sequence[str]], None]) -> None:
+        self.tell_begun = tell
 
     def on_ready(self, wake: Callable[[], None]) -> None:
         """It never gets anything to do by itself."""
@@ -94,6 +105,9 @@ class FakeCore:
             case 6:
                 while True:
                     pass
+            case 7:
+                self.disk = DiskStats(4096, blocks_written=1, warning="the disk is full")
+                self._end(request.id, "length")
         return 0
 
     def _end(self, request_id: str, finish: FinishReason) -> None:
@@ -112,6 +126,7 @@ class FakeCore:
             waiting=0,
             preemptions=0,
             groups=(GroupStats(used=len(self.live), cached=0, free=10 - len(self.live), block_bytes=100),),
+            disk=self.disk,
         )
 
 

@@ -114,6 +114,31 @@ class FakeRunner:
             self.positions[group][here], self.hashes[group][here] = -1, 0
             self.not_finite[group][here] = self.bad_logits[group][here] = False
 
+    def _planes(self) -> list[tuple[int, NDArray[np.uint8]]]:
+        """All there is of each group, as bytes (num_blocks, bytes per block)."""
+        stores = (self.positions, self.hashes, self.not_finite, self.bad_logits)
+        return [
+            (group, its[group].view(np.uint8).reshape(len(its[group]) // self.block_size, -1))
+            for group in range(len(self.windows))
+            for its in stores
+        ]
+
+    def bytes_of_blocks(self) -> int:
+        """What `KVPool.bytes_of_blocks` says."""
+        return sum(plane.shape[1] for _, plane in self._planes())
+
+    def export_blocks(self, blocks: Sequence[Sequence[int]]) -> NDArray[np.uint8]:
+        """What `KVPool.export_blocks` does."""
+        return np.concatenate([plane[list(blocks[group])] for group, plane in self._planes()], axis=1)
+
+    def import_blocks(self, blocks: Sequence[Sequence[int]], data: NDArray[np.uint8]) -> None:
+        """What `KVPool.import_blocks` does."""
+        assert all(block for ids in blocks for block in ids)
+        start = 0
+        for group, plane in self._planes():
+            plane[list(blocks[group])] = data[:, start : start + plane.shape[1]]
+            start += plane.shape[1]
+
     def _write(self, chunk: Chunk) -> None:
         end = chunk.start + len(chunk.tokens)
         state = SEED

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 120.0  # seconds; for a machine that is busy with other things
 # tests of big clients run in an environment of their own, and the server in another
 PYTHON = os.environ.get("KVELL_TEST_PYTHON", sys.executable)
+READY = '"kvell is ready"'  # with --log-format json
 COMMAND = [PYTHON, "-c", "from server.cli import main; main()"]
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """The test's own, without settings that would reach the server."""
+    """The test's own, without settings that would reach the server.
+
+    A machine that is busy with tests is no overload: a line may stand, unless a test says otherwise.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KVELL_")}
     cache = {name: os.environ[name] for name in ("KVELL_CACHE_DIR",) if name in os.environ}
-    return kept | cache | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80"} | extra
+    ours = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80", "KVELL_MAX_QUEUE_SECONDS": "off"}
+    return kept | cache | ours | extra
 
 
 def run_command(
@@ -48,24 +53,29 @@ def run_command(
 class LiveServer:
     """`kvell serve ARGUMENTS`, on a free port unless a port is given. Use as a context manager."""
 
-    def __init__(self, *arguments: str, port: int = 0, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        port: int = 0,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
+        stderr: Any = subprocess.PIPE,
+    ) -> None:
         self._given_port = port
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", *arguments, "--port", str(port)],
+            [*command, "serve", *arguments, "--port", str(port)],
             env=environment(**(env or {})),
             cwd=ROOT,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
         self.headers: dict[str, str] = {}  # for the requests that `figure` makes
         self.output: list[str] = []
         self.errors: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self._threads = [
-            threading.Thread(target=self._read, args=(self.process.stdout, self.output), daemon=True),
-            threading.Thread(target=self._read, args=(self.process.stderr, self.errors), daemon=True),
-        ]
+        pipes = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
+        self._threads = [threading.Thread(target=self._read, args=each, daemon=True) for each in pipes if each[0]]
         for thread in self._threads:
             thread.start()
 
@@ -78,7 +88,7 @@ class LiveServer:
     def wait_ready(self) -> "LiveServer":
         """Until it has announced itself."""
         deadline = time.monotonic() + PATIENCE
-        while not any("  try  " in line for line in self.output):
+        while not any("  try  " in line for line in self.output) and not any(READY in line for line in self.errors):
             assert self.process.poll() is None, "\n".join(self.errors)
             with contextlib.suppress(queue.Empty):
                 self._lines.get(timeout=1)
@@ -95,12 +105,13 @@ class LiveServer:
         for thread in self._threads:
             thread.join(10)
         for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+            if pipe is not None:
+                pipe.close()
 
     @property
     def url(self) -> str:
-        found = re.search(r"address +(https?://\S+)", "\n".join(self.output))
+        said = "\n".join(self.output + [line for line in self.errors if READY in line])
+        found = re.search(r'address"?:? +"?(https?://[^\s"]+)', said)
         assert found, self.output
         return found[1]
 
@@ -221,6 +232,11 @@ class Opened:
             self.so_far += part
         headers = {name.lower(): value for name, value in self.response.getheaders()}
         return Got(self.status, headers, self.so_far)
+
+
+def open_pidfd(pid: int) -> int:
+    """A handle on this very process: a number alone may be another's by the time it is used."""
+    return os.pidfd_open(pid)
 
 
 def children(pid: int) -> list[int]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cache.groups import group_layers
+from cache.manager import CacheManager
 from cache.pool import KVPool
 from model.attention.reference import TorchAttention
 from model.building import build_decoder
@@ -17,6 +18,7 @@ from model.families.registry import weight_shapes
 from model.quant.weight import Weight
 from model.runner import ModelRunner
 from model.sampling import Sampler
+from server.engine.reloading import Reloading
 from server.engine.request import Request
 from tests.helpers.worlds import Answer, Setting, World, make_world
 
@@ -82,7 +84,12 @@ def torch_runner(decoder: Decoder, pool: KVPool) -> ModelRunner:
 
 
 def make_real_world(
-    decoder: Decoder, setting: Setting, *, runner: MakeRunner = torch_runner, kv_dtype: torch.dtype | None = None
+    decoder: Decoder,
+    setting: Setting,
+    *,
+    runner: MakeRunner = torch_runner,
+    kv_dtype: torch.dtype | None = None,
+    disk: Callable[[CacheManager, KVPool], Reloading] | None = None,
 ) -> World:
     """The engine over a decoder, a pool and the real sampler. The setting's windows are those of its KV groups."""
     config = decoder.config
@@ -96,7 +103,13 @@ def make_real_world(
         head_dim=config.head_dim,
         dtype=kv_dtype or decoder.dtype,
     )
-    return make_world(setting, runner=runner(decoder, pool), clear=pool.clear, sampler=Sampler())
+    return make_world(
+        setting,
+        runner=runner(decoder, pool),
+        clear=pool.clear,
+        sampler=Sampler(),
+        disk=(lambda manager, _: disk(manager, pool)) if disk else None,
+    )
 
 
 def alone(

@@ -11,7 +11,9 @@ from model.batch import Chunk
 from model.sampling import SamplingRow
 from model.scores import Scores
 from model.scoring import score
+from server.engine.constraint import Grammars
 from server.engine.engine import Engine
+from server.engine.reloading import Reloading
 from server.engine.request import FinishReason, Request, StepStats, TokenLogprob
 from server.engine.scheduler import Limits
 from tests.helpers.fake_model import FakeRunner, QuickSampler, solo_logits
@@ -154,8 +156,10 @@ def make_world(
     clear: Callable[[int, Sequence[int]], None] | None = None,
     sampler: Any = None,
     cost: Callable[[Sequence[Chunk]], float] = lambda chunks: 0.001,
+    disk: Callable[[CacheManager, Any], Reloading] | None = None,
+    grammars: Grammars | None = None,
 ) -> World:
-    """cost says how many seconds of the fake clock a batch takes."""
+    """cost says how many seconds of the fake clock a batch takes. disk makes one of the manager and the runner."""
     clock = FakeClock()
     manager = make_manager(setting)
 
@@ -177,6 +181,8 @@ def make_world(
         block_bytes=[1024] * len(setting.windows),
         clear=clear or runner.clear,
         clock=clock,
+        disk=disk(manager, runner) if disk else None,
+        grammars=grammars,
     )
     return World(setting, manager, engine, runner, clock)
 

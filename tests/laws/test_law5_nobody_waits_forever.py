@@ -1,12 +1,15 @@
 """Law 5 in the engine: every request ends within a bound that follows from the work itself, in order of arrival."""
 
+import threading
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
 import pytest
 
 from model.sampling_params import SamplingParams
-from server.engine.request import Request
+from server.engine.constraint import Grammars
+from server.engine.request import Constraint, Request
 from tests.helpers.workloads import SHAPES, Script, make_requests, scatter
 from tests.helpers.worlds import Setting, make_world, random_setting, solo
 
@@ -133,6 +136,40 @@ def test_a_deadline_that_has_passed_computes_nothing_and_one_that_has_not_change
     assert sum(stats.prompt_tokens for stats in world.history) == 16
     assert answers["early"].ended_by == ""
     assert answers["early"].finish == "length"
+
+
+@pytest.fixture
+def never_compiling() -> Iterator[Grammars]:
+    released = threading.Event()
+
+    def wait() -> None:
+        released.wait(60)
+
+    yield Grammars(wait)
+    released.set()
+
+
+def test_a_deadline_holds_while_everybody_waits_for_a_grammar(never_compiling: Grammars) -> None:
+    world = make_world(grammars=never_compiling)
+    constraint = Constraint("regex", "a")
+    late = msgspec.structs.replace(timed("late", 4, 5, deadline=2.5), constraint=constraint)
+    world.engine.submit([late, msgspec.structs.replace(late, id="later", deadline=4.5)])
+    world.engine.submit([msgspec.structs.replace(late, id="patient", deadline=None)])
+    assert (world.engine.has_work, world.engine.next_deadline) == (False, 2.5)
+    world.clock.now = 2.5
+    assert world.engine.has_work
+    world.step()
+    ended = world.answers["late"]
+    assert (list(world.answers), ended.finish, ended.ended_by, ended.queue_seconds) == (
+        ["late"],
+        "length",
+        "deadline",
+        2.5,
+    )
+    assert (world.engine.has_work, world.engine.next_deadline) == (False, 4.5)
+    world.engine.cancel(["later"])
+    world.step()
+    assert (world.engine.has_work, world.engine.next_deadline) == (False, None)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -16,7 +16,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 
 
 def test_logits_and_greedy_words_equal_the_original_s(real: Real) -> None:
-    check_logits_and_greedy_words(real)
+    check_logits_and_greedy_words(real, every=3)  # twice the model and five times the vocabulary of the other's
 
 
 def test_a_long_prompt_in_pieces_equals_the_original(real: Real) -> None:

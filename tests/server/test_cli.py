@@ -9,16 +9,19 @@ from typer.testing import CliRunner
 from server import catalogue, chat_client
 from server.catalogue import ModelUnavailable, Resolved
 from server.cli import app
+from server.planning import MATTER
 from server.settings import SETTINGS
 
 runner = CliRunner()
 
 FLAGS = """
 accept-terms api-key api-key-file backend block-size cors-origins device drain-timeout dtype engine-timeout help
-host kv-cache-dtype kv-cache-memory log-level max-model-len max-num-batched-tokens max-num-seqs max-waiting-requests
-max-waiting-tokens default-timeout
-open-metrics port prefix-cache quantize served-model-name share-prefixes sse-ping target-inter-token-ms threads
-tls-certfile tls-keyfile trust-request-chat-template
+host kv-cache-dtype kv-cache-memory log-format log-level log-prompts max-model-len
+max-num-batched-tokens max-num-seqs max-waiting-requests
+max-queue-seconds max-waiting-tokens metrics-compat default-timeout
+open-metrics otlp-endpoint port prefix-cache prefix-cache-dir prefix-cache-size quantize
+served-model-name share-prefixes sse-ping target-inter-token-ms threads tls-certfile tls-keyfile
+trust-request-chat-template
 """
 
 
@@ -30,7 +33,7 @@ def help_of(*command: str) -> str:
 
 def test_the_commands_are_these() -> None:
     commands = re.findall(r"^  (\w+) ", help_of().partition("Commands:")[2], re.MULTILINE)
-    assert sorted(commands) == ["chat", "pull", "serve"]
+    assert sorted(commands) == ["bench", "chat", "plan", "pull", "serve", "top"]
 
 
 def test_serve_s_flags_are_these() -> None:
@@ -44,8 +47,23 @@ def test_help_names_every_setting_s_variable_default_and_range() -> None:
         assert f"default: {setting.default}" in text
 
 
+BENCH_FLAGS = """
+api-key concurrency duration endpoint goodput ignore-eos model no-ignore-eos num-requests output-tokens plot
+prompt-tokens rate retry-after seed shared-prefix temperature timeout url warmup help
+"""
+
+
+def test_bench_serve_s_flags_are_these() -> None:
+    assert set(re.findall(r"--([a-z][\w-]+)", help_of("bench", "serve"))) == set(BENCH_FLAGS.split())
+
+
 @pytest.mark.parametrize(
-    ("command", "flags"), [("pull", {"accept-terms"}), ("chat", {"url", "api-key", "model", "system"})]
+    ("command", "flags"),
+    [
+        ("pull", {"accept-terms"}),
+        ("chat", {"url", "api-key", "model", "system"}),
+        ("plan", {"accept-terms", "memory", "json", *MATTER} - {"model"}),
+    ],
 )
 def test_the_other_commands_flags_are_these(command: str, flags: set[str]) -> None:
     assert set(re.findall(r"^  --([\w-]+)", help_of(command), re.MULTILINE)) == flags | {"help"}

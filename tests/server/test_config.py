@@ -32,12 +32,16 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "kv-cache-memory": ("512MiB", 2**29, ("0", "-1GB", "1kB", "nan", "GB", "1.5.0GB", "1 QB", "inf", "2000TiB", "1e9")),
     "kv-cache-dtype": ("int8", "int8", ("float16", "fp8")),
     "prefix-cache": ("off", False, ("maybe", "", "2")),
+    "prefix-cache-dir": ("/var/cache/kvell", "/var/cache/kvell", ("", "~no-such-user/cache")),
+    "prefix-cache-size": ("1.5GiB", 3 * 2**29, ("0", "1kB", "much")),
     "max-waiting-requests": ("0", 0, ("-1", "1000001")),
     "max-waiting-tokens": ("5000", 5000, ("0", "1.5")),
+    "max-queue-seconds": ("2.5", 2.5, ("0", "-1", "OFF", "none", "inf")),
     "default-timeout": ("2.5", 2.5, ("0", "nan", "-1")),
     "api-key": ("sk-1 2", "sk-1 2", ("", "  ", "a\nb")),
     "api-key-file": ("/etc/keys", Path("/etc/keys"), ("", "~no-such-user/keys")),
     "open-metrics": ("on", True, ("maybe",)),
+    "metrics-compat": ("vllm", "vllm", ("tgi", "")),
     "share-prefixes": ("on", True, ("maybe",)),
     "trust-request-chat-template": ("on", True, ("maybe",)),
     "cors-origins": ("http://a:1, *", ("http://a:1", "*"), ("", "a.example", "http://a/path", "ftp://a", "http://a,")),
@@ -46,6 +50,9 @@ EXAMPLES: dict[str, tuple[str, object, tuple[str, ...]]] = {
     "drain-timeout": ("2.5", 2.5, ("-1", "nan", "inf", "30s", "86401")),
     "engine-timeout": ("45", 45.0, ("0.5", "0", "nan", "3601")),
     "sse-ping": ("0.5", 0.5, ("0", "-1", "inf")),
+    "log-format": ("json", "json", ("JSON", "text")),
+    "log-prompts": ("on", True, ("maybe",)),
+    "otlp-endpoint": ("http://a:4318", "http://a:4318", ("", "a:4318", "grpc://a", "http://a b")),
     "log-level": ("debug", "debug", ("DEBUG", "trace", "")),
 }
 TOGETHER = {"tls-certfile": "tls-keyfile", "tls-keyfile": "tls-certfile"}  # one is a mistake without the other
@@ -71,6 +78,11 @@ def test_a_certificate_without_its_key_is_a_mistake() -> None:
 def test_the_names_that_users_rely_on_are_frozen() -> None:
     assert sorted(BY_NAME) == sorted(EXAMPLES)
     assert len(SETTINGS) == len(BY_NAME)
+
+
+def test_a_limit_that_can_be_off_is_none_then() -> None:
+    assert build_config({"max-queue-seconds": "off"}, {}).max_queue_s is None
+    assert build_config({}, {}).max_queue_s == 1.0
 
 
 def test_nothing_set_is_all_defaults() -> None:
@@ -162,6 +174,16 @@ def test_a_step_must_have_room_for_every_sequence() -> None:
 def test_a_setting_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match="unknown setting: prot"):
         build_config({"prot": "1"}, {})
+
+
+def test_a_folder_for_prefixes_needs_a_prefix_cache() -> None:
+    with pytest.raises(ConfigError, match=r"--prefix-cache-dir .* needs --prefix-cache on"):
+        build_config({"prefix-cache-dir": "/var/cache/kvell", "prefix-cache": "off"}, {})
+
+
+def test_a_folder_is_the_same_wherever_the_engine_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert build_config({"prefix-cache-dir": "here"}, {}).engine.prefix_cache_dir == str(tmp_path / "here")
 
 
 def test_other_variables_are_no_business_of_ours() -> None:

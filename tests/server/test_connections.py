@@ -24,6 +24,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 class Quick(Connection):
     head_seconds = 0.3
+    stall_seconds = 0.3
     max_connections = 3
 
 

@@ -1,11 +1,15 @@
 """Log lines: one per record, for people, and nobody can forge one."""
 
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
-from server.logs import OneLine, set_up_logging
+from server.logs import JsonLine, OneLine, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +49,86 @@ def test_a_client_can_not_write_lines_of_its_own(capsys, nasty: str) -> None:
     (line,) = lines(capsys)
     assert line.isprintable()
     assert "GET a" in line or "GET \\x1b" in line
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("team-a", "team-a"),
+        (12, "12"),
+        (0.12345, "0.123"),
+        ("two words", '"two words"'),
+        ("a=b", '"a=b"'),
+        ('"', '"\\""'),
+        (("a\nb",), '["a\\nb"]'),
+        ("\u2028", '"\\u2028"'),
+    ],
+)
+def test_fields_follow_the_message_each_of_them_one_word(capsys, value: object, shown: str) -> None:
+    set_up_logging("info")
+    logging.getLogger("kvell.request").info("GET /", extra={"fields": {"name": value, "last": 1}})
+    (line,) = lines(capsys)
+    assert line.endswith(f"kvell.request: GET / name={shown} last=1")
+
+
+def json_line(said: str, /, *given: object, exc_info: object = None, **fields: object) -> tuple[str, dict[str, object]]:
+    record = logging.LogRecord("kvell.x", logging.WARNING, "f", 1, said, given, exc_info)  # type: ignore[arg-type]
+    record.fields = fields
+    line = JsonLine().format(record)
+    return line, json.loads(line)
+
+
+def test_in_json_a_record_is_an_object_with_its_fields_as_members() -> None:
+    _, found = json_line("%s came", "it", id="a b", tokens=3, total_s=0.25, prompts=("x",))
+    time = datetime.fromisoformat(str(found.pop("time")))
+    assert time.tzinfo is not None
+    expected = {"level": "warning", "logger": "kvell.x", "message": "it came"}
+    assert found == expected | {"id": "a b", "tokens": 3, "total_s": 0.25, "prompts": ["x"]}
+
+
+@pytest.mark.parametrize("nasty", ['a\n{"level": "info"}', "a\r\nb", "\x1b[31m", "\u2028", "\x00", '"', "\ud800"])
+def test_in_json_nobody_can_end_the_line_either(nasty: str) -> None:
+    line, found = json_line("GET %s", nasty, path=nasty)
+    assert line.isascii()
+    assert line.isprintable()
+    assert (found["message"], found["path"]) == (f"GET {nasty}", nasty)
+
+
+def test_a_field_can_not_pass_for_what_the_log_itself_says() -> None:
+    _, found = json_line("real", message="forged", level="forged", time="forged", logger="forged")
+    assert (found["message"], found["level"], found["logger"]) == ("real", "warning", "kvell.x")
+    assert found["time"] != "forged"
+
+
+def test_in_json_a_traceback_is_a_member() -> None:
+    try:
+        raise ValueError("a bug")
+    except ValueError:
+        line, found = json_line("it failed", exc_info=sys.exc_info())
+    assert len(line.splitlines()) == 1
+    assert str(found["traceback"]).endswith("ValueError: a bug")
+
+
+CHILD = r"import sys; sys.stderr.write('a child\nwrites\n\n')"
+SCRIPT = rf"""
+import logging, os, subprocess, sys
+from server.logs import set_up_logging
+set_up_logging("info", "json")
+logging.getLogger("kvell").info("ours")
+subprocess.run([sys.executable, "-c", {CHILD!r}], check=True)
+os.write(2, b"native \xff code\n")
+sys.stderr.write("half a line, ")
+raise SystemExit("last words")
+"""
+
+
+def test_in_json_what_others_write_to_standard_error_is_objects_too() -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (ended.returncode, ended.stdout) == (1, "")
+    messages = [each["message"] for each in found]
+    assert messages == ["ours", "a child", "writes", "native \\xff code", "half a line, last words"]
+    assert [each["logger"] for each in found] == ["kvell"] + ["kvell.stderr"] * 4
 
 
 def test_other_scripts_stay_readable() -> None:

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from server.api.types.tagged import one_of, only, tag
-from server.api.types.wire import MAX_STOPS, Count, StopText, Wire
+from server.api.types.wire import MAX_MESSAGES, MAX_STOPS, Count, StopText, Wire
 
 
 class CacheControl(Wire):
@@ -152,7 +152,7 @@ class CountTokensBody(Wire):
     """POST /v1/messages/count_tokens: what of a request becomes its prompt."""
 
     model: str | None = None
-    messages: Annotated[list[Turn], Len(1)]
+    messages: Annotated[list[Turn], Len(1, MAX_MESSAGES)]
     system: Texts | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None

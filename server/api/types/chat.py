@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from server.api.types.generation import GenerationBody
 from server.api.types.tools import ToolCall, ToolChoiceField, Tools
-from server.api.types.wire import Count, TopLogprobs, Wire
+from server.api.types.wire import MAX_MESSAGES, Count, TopLogprobs, Wire
 
 
 def _text_parts(value: object) -> object:
@@ -61,7 +61,7 @@ class Message(Wire):
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Len(1)]
+    messages: Annotated[list[Message], Len(1, MAX_MESSAGES)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None

@@ -6,7 +6,7 @@ from annotated_types import Ge, Le, Len
 from pydantic import BeforeValidator, Field
 
 from server.api.types.tagged import one_of, only, tag
-from server.api.types.wire import Count, TopLogprobs, Wire
+from server.api.types.wire import MAX_MESSAGES, Count, TopLogprobs, Wire
 
 Progress = Literal["in_progress", "completed", "incomplete"]
 
@@ -154,7 +154,7 @@ class ResponsesBody(Wire):
     """POST /v1/responses. seed, top_k, min_p and ignore_eos are as on the other endpoints, beyond OpenAI's."""
 
     model: str | None = None
-    input: Annotated[list[Item], BeforeValidator(_items, json_schema_input_type=str | list[Item]), Len(1)]
+    input: Annotated[list[Item], BeforeValidator(_items, json_schema_input_type=str | list[Item]), Len(1, MAX_MESSAGES)]
     instructions: str | None = None
     max_output_tokens: Count | None = None
     temperature: Annotated[float, Ge(0), Le(2)] | None = None

@@ -5,7 +5,7 @@ from typing import Annotated
 from annotated_types import Len
 
 from server.api.types.chat import Message
-from server.api.types.wire import Wire
+from server.api.types.wire import MAX_MESSAGES, Wire
 
 
 class TokenizeBody(Wire):
@@ -13,7 +13,7 @@ class TokenizeBody(Wire):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message], Len(1)] | None = None
+    messages: Annotated[list[Message], Len(1, MAX_MESSAGES)] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     with_pieces: bool | None = None

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.load import Workload
 from benchmarks.peer import ours
 from benchmarks.peer.ours import arrivals, decode_rate, first_token_seconds, open_engine, run_all
 from model.checkpoint.source import open_checkpoint
 from model.sampling_params import SamplingParams
 from model.tokenizer.open import open_tokenizer
+from server.bench.workload import Lengths, Workload
 from server.engine.engine import Engine
 from server.engine.request import Request
 from tests.helpers.tiny_model_dir import make_model_dir
@@ -60,6 +60,6 @@ def test_arrivals_are_those_of_the_load_generator(model: Path, monkeypatch: pyte
     monkeypatch.setattr(ours, "run_all", lambda engine, requests: (seen.extend(requests), (1.0, {"0": 0.5}))[1])
     arrivals(model, clients=2, input_tokens=9, output_tokens=3, seed=4, threads=1)
     tokenizer = open_tokenizer(open_checkpoint(model))
-    words = [Workload(2, 2, 9, 3, seed=4).prompt(number) for number in range(2)]
+    words = [Workload(Lengths(9, 9), Lengths(3, 3), seed=4).text(number) for number in range(2)]
     assert [request.prompt for request in seen[-2:]] == [tuple(tokenizer.encode(each, add_bos=True)) for each in words]
     assert [request.max_tokens for request in seen[-2:]] == [3, 3]

@@ -115,3 +115,26 @@ def test_digest_sees_config_and_weights(tmp_path: Path) -> None:
     }
     assert len(digests) == 3
     assert open_checkpoint(tiny_hf(tmp_path / "d")).digest() in digests
+
+
+BESIDE_THE_WEIGHTS = {
+    "tokenizer.json": "{}",
+    "tokenizer.model": "x",
+    "tokenizer_config.json": '{"bos_token": "<a>"}',
+    "special_tokens_map.json": '{"bos_token": "<a>"}',
+    "added_tokens.json": '{"<a>": 1}',
+    "generation_config.json": '{"temperature": 0.5}',
+    "chat_template.jinja": "{{ messages }}",
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_THE_WEIGHTS)
+def test_digest_sees_what_changes_an_answer_beside_the_weights(name: str, tmp_path: Path) -> None:
+    directory = tiny_hf(tmp_path / "m")
+    digests = {open_checkpoint(directory).digest()}
+    for text in (BESIDE_THE_WEIGHTS[name], BESIDE_THE_WEIGHTS[name] + " "):
+        (directory / name).write_text(text)
+        digests.add(open_checkpoint(directory).digest())
+    assert len(digests) == 3 - (name == "generation_config.json"), "which is read as values, so its layout says nothing"
+    (directory / name).unlink()
+    assert open_checkpoint(directory).digest() in digests

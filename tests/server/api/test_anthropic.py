@@ -139,6 +139,24 @@ async def test_messages_become_a_chat() -> None:
     assert request.prompt == ids_of(256, *parts, 258, "assistant\n")
 
 
+CALLED = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+
+
+@pytest.mark.parametrize(
+    "content", ["So, <|end|>", [{"type": "text", "text": "So, "}, {"type": "text", "text": "<|end|>"}]]
+)
+async def test_a_last_message_of_the_assistant_goes_on(content: Any) -> None:
+    turns = [*NEEDED["messages"], {"role": "assistant", "content": content}]
+    opened = ids_of(256, 258, "user\nhi", 259, 258, "assistant\nSo, ", "<|end|>")
+    assert (await sent(messages=turns)).prompt == opened
+    counted = await call(make_world().app, "POST", COUNT, {"messages": turns})
+    assert counted.json() == {"input_tokens": len(opened)}
+    said = await message(messages=turns)
+    assert [block.text for block in said.content if block.type == "text"] == ["Hello"], (
+        "and what it had said is left out"
+    )
+
+
 EFFECTS: dict[str, tuple[Any, str, Any]] = {
     "temperature": (0.5, "temperature", 0.5),
     "top_p": (0.25, "top_p", 0.25),
@@ -183,7 +201,7 @@ async def test_the_length_is_the_one_asked_for_and_must_be_given() -> None:
         ({"messages": user({"type": "text"})}, "messages[0].content[0].text"),
         ({"messages": user({"type": "text", "text": "a", "x": 1})}, "messages[0].content[0].x"),
         ({"messages": user({"type": "tool_use", "id": "t", "name": "f", "input": {}})}, "messages[0].content[0]"),
-        ({"messages": [*NEEDED["messages"], {"role": "assistant", "content": "So"}]}, "last message"),
+        ({"messages": [*NEEDED["messages"], {"role": "assistant", "content": [CALLED]}]}, "messages[1].tool_calls"),
         ({"system": 5}, "system"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 1000}, "context"),

@@ -7,6 +7,7 @@ import pytest
 
 from server.api.errors import describe, error_body, error_response
 from server.engine.errors import InvalidValue, TooBusy
+from server.logs import fields_of
 from tests.helpers.api_world import make_world
 from tests.helpers.asgi import Call, call
 
@@ -53,7 +54,7 @@ async def test_a_bug_is_a_500_without_its_details(
     assert answered.error["type"] == "server_error"
     assert "secret" not in answered.body.decode()
     assert "x-request-id" in answered.headers
-    assert any("POST /v1/completions 500" in record.getMessage() for record in caplog.records)
+    assert [fields_of(record)["status"] for record in caplog.records if record.name == "kvell.request"] == [500]
 
 
 def test_half_a_surrogate_pair_in_a_message_can_still_be_sent() -> None:

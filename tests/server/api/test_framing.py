@@ -57,6 +57,12 @@ async def test_a_message_cannot_both_go_on_and_be_answered() -> None:
     assert error["param"] == "continue_final_message"
 
 
+async def test_a_message_that_ends_with_calls_cannot_go_on() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    error = await error_of(make_world(), USER, ASSISTANT | {"tool_calls": [call]}, continue_final_message=True)
+    assert error["param"] == "messages[1].tool_calls"
+
+
 @pytest.mark.parametrize(
     "source", ["{{ messages[0].content }}", "{% for m in messages %}{{ m.content * 2 }}{% endfor %}"]
 )

@@ -362,6 +362,17 @@ async def test_a_deadline_counts_from_the_request_s_arrival() -> None:
     assert third is None
 
 
+async def test_without_a_timeout_the_operator_s_counts() -> None:
+    world = make_world(says("ab"), default_timeout_s=60)
+    before = time.monotonic()
+    await complete(world)
+    await complete(world, timeout_ms=90_000)
+    first, second = (request.deadline for request in world.service.submitted)
+    assert first is not None
+    assert second is not None
+    assert before + 60 <= first <= time.monotonic() + 60 < before + 90 <= second
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_a_deadline_cuts_is_an_answer_that_ended_by_length(stream: bool) -> None:
     def play(requests: Sequence[Request]) -> Iterable[Step]:

@@ -1,5 +1,8 @@
 """The door: how much may wait, in all and of each owner, and when the refused are to come back."""
 
+import re
+from random import Random
+
 import pytest
 
 from model.sampling_params import SamplingParams
@@ -170,3 +173,130 @@ def test_a_place_that_nobody_comes_for_is_given_up() -> None:
     world.refused(1, Visitor(mark="stranger"))
     world.now += 2.1
     world.enter(1, Visitor(mark="stranger"))
+
+
+def test_a_place_that_was_taken_is_kept_no_more() -> None:
+    world = World(running=1, waiting=2)
+    names = world.enter(3)
+    wait = world.refused(1, Visitor(mark="back")).retry_after
+    assert wait is not None
+    world.door.end(names[0])
+    world.now += wait
+    world.enter(1, Visitor(mark="back"))
+    world.door.end(names[1])
+    world.enter(1, Visitor(mark="stranger"))
+
+
+class Overload(World):
+    """One that may run, others that wait at most a second; the line moves by two places a second."""
+
+    def __init__(self, *, queue_s: float | None = 1.0) -> None:
+        super().__init__(running=1, waiting=100)
+        self.door = Admission(
+            running_limit=1, waiting_requests=100, waiting_tokens=None, clock=lambda: self.now, queue_s=queue_s
+        )
+        self.line: list[str] = []
+
+    def arrive(self, mark: str = "", owner: str = "") -> int | None:
+        """None if it was let through the door, else when to come back."""
+        try:
+            self.line += self.enter(1, Visitor(owner, mark=mark))
+        except TooBusy as error:
+            return error.retry_after
+        return None
+
+    def serve(self, seconds: float, *, arrivals: int = 0) -> int:
+        """So long: each half second one is let in and ends, then so many arrive. How many of those came through."""
+        through = 0
+        for _ in range(int(seconds * 2)):
+            self.now += 0.5
+            if self.line:
+                self.door.let_in(self.line[0])
+                self.door.end(self.line.pop(0))
+            through += sum(self.arrive(f"stranger {self.now} {number}") is None for number in range(arrivals))
+        return through
+
+
+def test_a_burst_is_no_overload_however_large() -> None:
+    """All come at once, and there was no line before. The limit on requests is the only one."""
+    world = Overload()
+    world.serve(10, arrivals=2)
+    world.serve(10)
+    assert [world.arrive() for _ in range(101)] == [None] * 101
+    assert world.arrive() is not None
+
+
+def test_a_line_that_stands_is_kept_as_short_as_the_limit_says() -> None:
+    """At twice the capacity all are let in for a second; then as many as are served, and they wait a second or so."""
+    world = Overload()
+    world.serve(5, arrivals=2)
+    for _ in range(20):
+        assert 1 <= world.serve(1, arrivals=2) <= 3
+        assert len(world.line) <= 3
+
+
+def test_without_the_limit_the_line_grows() -> None:
+    world = Overload(queue_s=None)
+    assert world.serve(20, arrivals=2) == 80
+    assert len(world.line) == 41
+
+
+def test_the_refusal_says_how_long_it_would_be_and_what_sets_the_limit() -> None:
+    world = Overload()
+    world.serve(10, arrivals=2)
+    while world.arrive() is None:
+        pass
+    error = world.refused()
+    assert (error.status, error.code) == (503, "overloaded")
+    assert re.fullmatch(r"a request would wait 1\.\d s for its turn; --max-queue-seconds is 1", error.message)
+    with pytest.raises(TooBusy):
+        world.door.knock(ANYBODY)
+
+
+def test_when_the_line_is_gone_nobody_is_refused() -> None:
+    world = Overload()
+    world.serve(10, arrivals=2)
+    world.serve(5)
+    assert [world.arrive() for _ in range(30)] == [None] * 30
+
+
+def test_who_asks_for_little_is_let_in_beside_the_many_of_another() -> None:
+    world = Overload(queue_s=4.0)
+    world.serve(20, arrivals=2)
+    while world.arrive() is None:
+        pass
+    taken = [world.arrive(owner="other") is None for _ in range(4)]
+    assert taken == [True, True, False, False], "their third would be the sixth in line"
+
+
+def test_a_short_line_is_never_too_long() -> None:
+    """One is served in ten seconds; still two may wait."""
+    world = Overload()
+    for _ in range(3):
+        world.arrive()
+        world.now += 10.0
+        world.door.let_in(world.line[0])
+        world.door.end(world.line.pop(0))
+    assert [world.arrive() for _ in range(2)] == [None] * 2
+    world.now += 5.0
+    assert world.arrive() is not None
+
+
+def test_most_who_come_back_when_told_are_let_in_though_twice_as_many_strangers_keep_coming() -> None:
+    """Clients come on whole seconds after their refusal, and strangers take whatever they can get."""
+    world, chance = Overload(), Random(7)
+    world.serve(10, arrivals=2)
+    told: list[tuple[float, str]] = []
+    returned = admitted = 0
+    for number in range(2000):
+        world.now += chance.expovariate(4.0)
+        for due, mark in sorted(each for each in told if each[0] <= world.now):
+            told.remove((due, mark))
+            returned, admitted = returned + 1, admitted + (world.arrive(mark) is None)
+        if (wait := world.arrive(f"client {number}")) is not None:
+            told.append((world.now + wait, f"client {number}"))
+        if number % 2 and world.line:
+            world.door.let_in(world.line[0])
+            world.door.end(world.line.pop(0))
+    assert returned > 300
+    assert admitted >= 0.8 * returned

@@ -76,6 +76,18 @@ def test_the_default_cache_is_a_quarter_of_what_is_free(monkeypatch: pytest.Monk
         cache_budget(1001 * MIB, cpu)
 
 
+@pytest.mark.parametrize(("large", "early"), [(CONFIG["vocab_size"], 0), (CONFIG["vocab_size"] - 1, 1)])
+def test_a_large_vocabulary_is_opened_before_anything_runs(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch, large: int, early: int
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(composing, "LARGE_VOCABULARY", large)
+    monkeypatch.setattr(composing, "open_vocabulary", lambda path: order.append("opened"))
+    monkeypatch.setattr(composing, "warm_up", lambda *its, **named: order.append("warm"))
+    load(config)
+    assert order == ["opened"] * early + ["warm"]
+
+
 def test_the_default_cache_is_no_larger_than_full_contexts_need(config: EngineConfig) -> None:
     engine, ready = load(replace(config, kv_cache_bytes=None, max_num_seqs=2))
     assert ready.cache_tokens == 256 * 2

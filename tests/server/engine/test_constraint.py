@@ -65,6 +65,22 @@ def test_the_end_token_is_allowed_exactly_where_the_grammar_may_end(grammars: Gr
     assert allowed(grammars, "regex", "ab", "ab") == {END}
 
 
+SEPARATED = {"item_separator": ";", "key_separator": "=", "whitespace_flexible": False, "whitespace_pattern": "!"}
+
+
+@pytest.mark.parametrize("own", [{}, SEPARATED])
+def test_json_has_its_own_separators_whatever_a_schema_asks_for(grammars: Grammars, own: dict[str, Any]) -> None:
+    schema = json.dumps(
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"const": 1}}}} | {"x-guidance": own}
+    )
+    after_key = allowed(grammars, "json_schema", schema, '{"a"')
+    assert {ord(":"), ord(" ")} <= after_key
+    assert not after_key & {ord("="), ord("!")}
+    after_item = allowed(grammars, "json_schema", schema, '{"a":[1')
+    assert {ord(","), ord("]"), ord("\n")} <= after_item
+    assert not after_item & {ord(";"), ord("!")}
+
+
 def test_characters_of_several_bytes_are_allowed_byte_by_byte(grammars: Grammars) -> None:
     assert allowed(grammars, "choice", '["ü", "🎉"]') == {0xC3, 0xF0, piece_id("🎉")}
     assert allowed(grammars, "choice", '["ü", "🎉"]', 0xC3) == {0xBC}
@@ -139,6 +155,24 @@ def test_a_vocabulary_is_opened_once_and_only_when_it_is_needed(vocabulary: Voca
     for source in ("a", "b"):
         grammars.compile(Constraint("regex", source)).result(30)
     assert opened == [1]
+
+
+def test_a_vocabulary_that_is_prepared_is_not_opened_again_and_a_broken_one_is_no_fault_yet(
+    vocabulary: Vocabulary,
+) -> None:
+    opened: list[int] = []
+
+    def open_it() -> Vocabulary:
+        opened.append(1)
+        if len(opened) == 1:
+            raise OSError("broken")
+        return vocabulary
+
+    grammars = Grammars(open_it)
+    assert isinstance(grammars.prepare().exception(30), OSError)
+    assert grammars.prepare().result(30) is vocabulary
+    grammars.compile(Constraint("regex", "a")).result(30)
+    assert opened == [1, 1]
 
 
 def test_a_model_without_an_end_token_serves_no_constraints() -> None:

@@ -22,7 +22,7 @@ class World:
         admission = Admission(running_limit=2, waiting_requests=8, waiting_tokens=None, clock=lambda: 1000.0)
         self.in_flight = InFlight(admission, on_cancel=self._cancel, on_discard=self._discard)
 
-    def _cancel(self, request_ids: Sequence[str]) -> None:
+    def _cancel(self, request_ids: Sequence[str], *, answered: bool) -> None:
         self.cancelled += request_ids
 
     def _discard(self, tokens: int) -> None:
@@ -69,8 +69,8 @@ def test_failing_names_what_was_going_on() -> None:
     world = World()
     _, names = world.add(3)
     world.finish(names[1])
-    assert world.in_flight.fail_all(Draining("over")) == [names[0], names[2]]
-    assert world.in_flight.fail_all(Draining("over")) == []
+    assert world.in_flight.fail(Draining("over")) == [names[0], names[2]]
+    assert world.in_flight.fail(Draining("over")) == []
     assert world.in_flight.idle.is_set()
 
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from itertools import count
 
+import pytest
+
 from model.sampling_params import SamplingParams
 from server.engine.generation import Generation
 from server.engine.line import AGEING_SECONDS, Line
@@ -97,8 +99,12 @@ def test_what_was_not_taken_is_given_back() -> None:
     assert let_in(line).request.owner == "a"
 
 
-def test_idle_owners_save_nothing_up() -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_idle_owners_save_nothing_up(known: bool) -> None:
     line = Line()
+    if known:  # was here once, a long time ago
+        line.add(waiting("late"))
+        let_in(line)
     for _ in range(50):
         line.add(waiting("busy"))
     for _ in range(40):

@@ -1,12 +1,15 @@
 """The engine's process, real: a tiny model on disk, the real command, the real socket."""
 
+import contextlib
 import os
 import queue
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,12 +18,14 @@ import pytest_asyncio
 from model.sampling_params import SamplingParams
 from server.config import EngineConfig, ServerConfig
 from server.engine.compose import compose
+from server.engine.constraint import Grammars
 from server.engine.errors import StartupFailed
-from server.engine.main import Channel, Watcher
+from server.engine.main import Channel, Core, Watcher, serve
 from server.engine.process import ENGINE_COMMAND
-from server.engine.request import Request
+from server.engine.request import Constraint, Request
 from server.engine.service import EngineService
 from server.engine.wire import (
+    Begun,
     Cancel,
     Ping,
     Pong,
@@ -38,6 +43,7 @@ from server.metrics import Metrics
 from tests.helpers.checkpoints import CONFIG, VOCAB, tiny_hf
 from tests.helpers.fake_engine import FakeCore
 from tests.helpers.waiting import eventually, eventually_blocking, is_running
+from tests.helpers.worlds import make_world
 
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 2**20
@@ -262,6 +268,7 @@ def test_the_order_of_messages(raw_engine: RawEngine, engine_config: EngineConfi
     ours.sendall(frame(Ping(7)))
     assert next_message(ours) == Pong(7)
     ours.sendall(frame(Submit((greedy("a", (1, 2), max_tokens=2), greedy("b", (3,), max_tokens=3)))))
+    assert next_message(ours) == Begun(("a", "b"))
     steps = [next_message(ours) for _ in range(3)]
     assert [[(event.request_id, event.finish) for event in step.events] for step in steps] == [
         [("a", None), ("b", None)],
@@ -299,6 +306,43 @@ def test_writing_to_nobody_is_an_end_not_a_crash() -> None:
         ours.close()
         channel.send(Pong(1))
         assert [ends.get(timeout=30), ends.get(timeout=30)] == [0, 0]
+
+
+def test_a_loop_with_nothing_to_do_wakes_for_a_deadline() -> None:
+    compiling = threading.Event()
+
+    def compile_for_ever() -> None:
+        compiling.wait(60)
+
+    world = make_world(grammars=Grammars(compile_for_ever))
+    world.engine._clock = time.monotonic
+    world.engine.cancel = raise_exit  # type: ignore[method-assign]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(theirs, on_end=lambda status: None)
+        loop = threading.Thread(target=serve_until_exit, args=(channel, world.engine))
+        loop.start()
+        assert isinstance(to_api(receive_bytes(ours) or b""), Step)
+        limit = time.monotonic() + 0.05
+        timed = Request("x", (1, 2), 5, SamplingParams(), deadline=limit, constraint=Constraint("regex", "a"))
+        ours.sendall(frame(Submit((timed,))))
+        ours.settimeout(30)
+        step = to_api(receive_bytes(ours) or b"")
+        assert isinstance(step, Step)
+        assert [(event.request_id, event.ended_by) for event in step.events] == [("x", "deadline")]
+        assert time.monotonic() >= limit
+        ours.sendall(frame(Cancel(("x",))))
+        loop.join(30)
+    compiling.set()
+
+
+def serve_until_exit(channel: Channel, core: Core) -> None:
+    with contextlib.suppress(SystemExit):
+        serve(channel, core)
+
+
+def raise_exit(request_ids: Sequence[str]) -> None:
+    raise SystemExit
 
 
 def test_importing_the_entry_point_imports_no_torch(child_env: dict[str, str]) -> None:

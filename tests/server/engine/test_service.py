@@ -6,12 +6,19 @@ import signal
 
 import pytest
 
-from server.engine.errors import Draining, EngineUnavailable, InvalidValue, StartupFailed, TooBusy
+from server.engine.errors import (
+    CondemnedRequest,
+    Draining,
+    EngineUnavailable,
+    InvalidValue,
+    StartupFailed,
+    TooBusy,
+)
 from server.engine.request import TokenEvent
 from server.engine.service import EngineService
 from server.engine.submission import Submission
 from server.metrics import Metrics
-from tests.helpers.fake_engine import BUSY, COUNT, CRASH, FAULT, HOLD, SPIN
+from tests.helpers.fake_engine import BUSY, COUNT, CRASH, FAULT, HOLD, SPIN, WARN
 from tests.helpers.waiting import DEADLINE_SECONDS, eventually, is_running, open_files
 
 
@@ -494,3 +501,98 @@ async def test_pictures_come_while_somebody_watches_and_after_a_restart_too(make
     os.kill(engine, signal.SIGKILL)
     await eventually(lambda: not service.ready)
     await eventually(lambda: service.ready and service.picture)
+
+
+# who is to blame
+
+
+async def fails(submission: Submission) -> type[Exception]:
+    with pytest.raises((EngineUnavailable, CondemnedRequest)) as error:
+        await collect(submission)
+    return type(error.value)
+
+
+async def test_who_breaks_the_engine_twice_is_refused_and_who_was_beside_it_is_served(
+    make_service, make_request, metrics
+) -> None:
+    service = make_service()
+    await service.start()
+    innocent = [make_request(COUNT, max_tokens=1_000_000), make_request(HOLD)]
+    beside = [service.submit([request]) for request in innocent]
+    await eventually(lambda: figure(metrics, "requests_running") == 2)
+    assert await fails(service.submit([make_request(CRASH)])) is EngineUnavailable
+    assert [await fails(each) for each in beside] == [EngineUnavailable] * 2
+    await eventually(lambda: service.ready)
+    with service.submit([make_request(HOLD, max_tokens=4)]) as other:  # never seen before, so others may join it
+        await eventually(lambda: other.admitted)
+        guilty, served = service.submit([make_request(CRASH)]), service.submit([make_request(COUNT, max_tokens=5)])
+        assert not guilty.admitted
+        assert figure(metrics, "requests_running") == 1
+    assert await fails(guilty) is CondemnedRequest
+    assert list((await collect(served)).values()) == [[100, 101, 102, 103, 104]], "it waited for the next engine"
+    with pytest.raises(CondemnedRequest):
+        service.submit([make_request(CRASH)])
+    again = service.submit([make_request(COUNT, max_tokens=1_000_000)])
+    await eventually(lambda: again.admitted)
+
+
+async def test_who_left_an_engine_that_hangs_is_to_blame_all_the_same(make_service, make_request) -> None:
+    service = make_service(engine_timeout_s=1.0)
+    await service.start()
+    for _ in range(2):
+        pid = service.engine_pid
+        submission = service.submit([make_request(BUSY)])
+        await eventually(lambda: submission.admitted)  # noqa: B023
+        submission.close()
+        await eventually(lambda: service.ready and service.engine_pid != pid)  # noqa: B023
+    with pytest.raises(CondemnedRequest):
+        service.submit([make_request(BUSY)])
+
+
+async def test_who_waits_for_an_engine_that_never_comes_hears_of_it(make_service, make_request, monkeypatch) -> None:
+    no_backoff(monkeypatch)
+    service = make_service("normal,normal,fail")
+    await service.start()
+    assert await fails(service.submit([make_request(CRASH)])) is EngineUnavailable
+    await eventually(lambda: service.ready)
+    guilty, waiting = service.submit([make_request(CRASH)]), service.submit([make_request(COUNT)])
+    assert await fails(guilty) is CondemnedRequest
+    assert await fails(waiting) is EngineUnavailable
+    assert service.state == "failed"
+
+
+async def test_who_waits_when_the_engine_dies_at_the_end_of_the_day_hears_of_it(make_service, make_request) -> None:
+    service = make_service()
+    await service.start()
+    assert await fails(service.submit([make_request(CRASH)])) is EngineUnavailable
+    await eventually(lambda: service.ready)
+    guilty, waiting = service.submit([make_request(CRASH)]), service.submit([make_request(COUNT)])
+    service.begin_drain()
+    assert service.reason == "the server is shutting down"
+    assert await fails(guilty) is CondemnedRequest
+    assert await fails(waiting) is EngineUnavailable
+    assert await service.drained(0.0)
+
+
+async def test_those_who_wait_outside_are_among_the_waiting(make_service, make_request, metrics) -> None:
+    service = make_service()
+    pid = await started(service)
+    with service.submit([make_request(HOLD)]) as held:
+        await eventually(lambda: held.admitted)
+        os.kill(pid, signal.SIGKILL)
+        assert await fails(held) is EngineUnavailable
+    await eventually(lambda: service.ready)
+    with service.submit([make_request(HOLD, max_tokens=9)]) as running, service.submit([make_request(HOLD)]):
+        await eventually(lambda: running.admitted)
+        await eventually(lambda: figure(metrics, "requests_waiting") == 1)
+    await eventually(lambda: figure(metrics, "requests_waiting") == 0)
+
+
+async def test_what_is_wrong_with_the_disk_is_said_once(make_service, make_request, metrics, caplog) -> None:
+    service = make_service()
+    await started(service)
+    for request in (make_request(WARN), make_request(WARN), make_request(COUNT, max_tokens=5)):
+        await collect(service.submit([request]))
+    assert [record.message for record in caplog.records].count("the disk is full") == 1
+    assert figure(metrics, "prefix_cache_disk_bytes") == 4096
+    assert (figure(metrics, "prefix_cache_disk_blocks_total", action="written") or 0) >= 2

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.engine.errors import EngineUnavailable
+from server.engine.errors import ClientTooSlow, EngineUnavailable
 from server.engine.request import TokenEvent, TokenLogprob
-from server.engine.submission import Submission
+from server.engine.submission import JOIN_EVERY, MAX_BACKLOG, Submission
 
 
 class Drops:
@@ -15,9 +15,11 @@ class Drops:
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[str, ...], int]] = []
+        self.answered: list[bool] = []
 
-    def __call__(self, request_ids: Sequence[str], unread: int) -> None:
-        self.calls.append((tuple(request_ids), unread))
+    def __call__(self, request_ids: Sequence[str], unread_tokens: int, *, answered: bool) -> None:
+        self.calls.append((tuple(request_ids), unread_tokens))
+        self.answered.append(answered)
 
 
 @pytest.fixture
@@ -59,6 +61,38 @@ async def test_a_prompt_s_scores_are_joined_too_and_totals_are_the_latest(submis
     assert joined.prompt_logprobs == tuple(entries)
     assert (joined.tokens, joined.ended_by) == ((1,), "deadline")
     assert (joined.prompt_seconds, joined.decode_seconds) == (2.0, 3.0)
+
+
+async def test_a_long_backlog_is_few_events_and_loses_nothing(submission: Submission) -> None:
+    for number in range(1000):
+        submission.push(TokenEvent("a", (number,), (TokenLogprob(-float(number)),)))
+    assert len(submission._pending["a"]) < JOIN_EVERY
+    (joined,) = await submission.batch()
+    assert joined.tokens == tuple(range(1000))
+    assert [entry.logprob for entry in joined.logprobs] == [-float(number) for number in range(1000)]
+
+
+async def test_who_falls_too_far_behind_is_given_up_and_told_so_behind_what_there_is(drops: Drops) -> None:
+    submission = Submission(["a", "b", "done"], drops)
+    submission.push(TokenEvent("done", (1,), finish="stop"))
+    submission.push(TokenEvent("a", (1,)))
+    await submission.batch()
+    entry = TokenLogprob(-1.0, tuple(range(15)), (-1.0,) * 15)  # 16 with its token
+    for _ in range(MAX_BACKLOG // 16):
+        submission.push(TokenEvent("a", (1,), (entry,)))
+    assert drops.calls == []
+    submission.push(TokenEvent("b", (1,), (entry,), finish="length"))
+    assert drops.calls == [(("a",), 0)], "b has ended"
+    assert sum(len(event.tokens) for event in await submission.batch()) == MAX_BACKLOG // 16 + 1
+    with pytest.raises(ClientTooSlow, match=f"{MAX_BACKLOG + 16} tokens.*limit is {MAX_BACKLOG}"):
+        await submission.batch()
+
+
+async def test_who_reads_is_never_given_up_however_much_it_is(submission: Submission, drops: Drops) -> None:
+    for _ in range(3):
+        submission.push(TokenEvent("a", (1,) * MAX_BACKLOG))
+        await submission.batch()
+    assert drops.calls == []
 
 
 async def test_it_ends_when_every_request_has_finished(submission: Submission) -> None:

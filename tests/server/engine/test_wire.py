@@ -15,6 +15,7 @@ from server.engine.request import GroupStats, Request, StepStats, TokenEvent, To
 from server.engine.wire import (
     LENGTH,
     MAX_MESSAGE_BYTES,
+    Begun,
     Cancel,
     Failed,
     Ping,
@@ -71,6 +72,7 @@ TO_API = [
     Ready(10**6, 2**33, 8192, "cuda:0", "torch", "float32", "bfloat16", 64, True, 3.5),
     Progress("weights", 0.375),
     Failed("it's not there: ☃"),
+    Begun(("r-1", "r-2")),
     Step((EVENT, TokenEvent("r-2")), STATS),
     Step((), STATS),
     Pong(2**40),

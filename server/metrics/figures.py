@@ -1,91 +1,38 @@
-"""Everything Prometheus can read, in one file; the only one that knows Prometheus.
+"""The figures: what each counts, and who reports it.
 
 Two parties report here. The service reports what the engine says: steps, readiness, losses, restarts. The API reports
 what users got: requests, their outcomes, delivered tokens and their timing. Counters only ever add what a report says
-was new, so they stay monotone when the engine restarts. No label holds anything that a user can choose.
+was new, so they stay monotone when the engine restarts.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import product
 from statistics import median
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from server.engine.request import FinishReason, StepStats
 from server.engine.wire import Ready
-
-Endpoint = Literal[
-    "completions",
-    "chat_completions",
-    "responses",
-    "messages",
-    "count_tokens",
-    "render",
-    "replay",
-    "tokenize",
-    "detokenize",
-]
-Outcome = Literal["ok", "cancelled", "error", "refused", "unavailable"]
-Rejection = Literal[
-    "overloaded",
-    "rate_limit_exceeded",
-    "shutting_down",
-    "engine_unavailable",
-    "context_length_exceeded",
-    "unauthorized",
-    "invalid",
-]
-
-# fmt: off
-SECONDS = (
-    0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4,
-    0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+from server.metrics.names import (
+    SECONDS,
+    STEP_TOKENS,
+    TOKENS,
+    CacheState,
+    DiskAction,
+    Endpoint,
+    Outcome,
+    Phase,
+    Rejection,
 )
-# fmt: on
-STEP_TOKENS = tuple(float(2**power) for power in range(14))
-WINDOW_SECONDS = 10.0
+from server.metrics.rates import Rates
+from server.metrics.vllm import VllmNames
+
 RECENT = 32  # first tokens, for the live view's median
-
-
-@dataclass(slots=True, eq=False)  # registries keep collectors by identity
-class _Rates(Collector):
-    """Tokens per second over the last WINDOW_SECONDS, worked out when asked, so that it falls to 0 without traffic."""
-
-    clock: Callable[[], float]
-    window: deque[tuple[float, int, int]]  # time, prompt tokens, decode tokens; oldest first
-
-    def add(self, prompt_tokens: int, decode_tokens: int) -> None:
-        self.window.append((self.clock(), prompt_tokens, decode_tokens))
-        self._forget()
-
-    def _forget(self) -> None:
-        oldest = self.clock() - WINDOW_SECONDS
-        while self.window and self.window[0][0] <= oldest:
-            self.window.popleft()
-
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "kvell_tokens_per_second",
-            f"Tokens computed per second, averaged over the last {WINDOW_SECONDS:.0f} s.",
-            labels=["phase"],
-        )
-        prompt, decode = self.per_second()
-        family.add_metric(["prompt"], prompt)
-        family.add_metric(["decode"], decode)
-        yield family
-
-    def per_second(self) -> tuple[float, float]:
-        """Prompt and decode tokens."""
-        self._forget()
-        prompt, decode = (sum(entry[i] for entry in self.window) for i in (1, 2))
-        return prompt / WINDOW_SECONDS, decode / WINDOW_SECONDS
 
 
 class Metrics:
@@ -94,14 +41,24 @@ class Metrics:
     def __init__(self, *, version: str = "0", clock: Callable[[], float] = time.monotonic) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        self._vllm: VllmNames | None = None
+        self._shown = self.registry
+        self._num_preempted = 0
         self._latest: StepStats | None = None
         self._recent_first: deque[float] = deque(maxlen=RECENT)
         ProcessCollector(registry=self.registry)
-        self._rates = _Rates(clock, deque())
+        self._rates = Rates(clock)
         self.registry.register(self._rates)
         self._make_request_figures()
         self._make_engine_figures()
         self._gauge("build_info", "Always 1; the label says what runs.", "version").labels(version).set(1)
+
+    def add_vllm_names(self, model_name: str, *, block_size: int) -> None:
+        """From now on each scrape has the figures under vLLM's names, too, labelled with the model."""
+        self._vllm = VllmNames(self.registry.collect, model_name, block_size)
+        self._shown = CollectorRegistry()
+        self._shown.register(self.registry)
+        self._shown.register(self._vllm)
 
     def _counter(self, name: str, help: str, *labels: str) -> Counter:
         return Counter(f"kvell_{name}", help, labels, registry=self.registry)
@@ -128,6 +85,16 @@ class Metrics:
         self._gap = self._histogram("inter_token_seconds", "Between two deliveries of one answer, per token.")
         self._queue = self._histogram("queue_seconds", "Time that a sequence waited to be admitted.")
         self._request = self._histogram("request_seconds", "From a generation request's arrival to its end.")
+        self._prompt_time = self._histogram(
+            "prompt_seconds", "From an answered request's admission to its first token."
+        )
+        self._decode_time = self._histogram("decode_seconds", "From an answered request's first token to its last.")
+        self._prompt_length = self._histogram("request_prompt_tokens", "Prompt tokens of an answered request.", TOKENS)
+        self._answer_length = self._histogram(
+            "request_generation_tokens", "Generated tokens of an answered request, all choices.", TOKENS
+        )
+        for endpoint, outcome in product(get_args(Endpoint), get_args(Outcome)):
+            self._requests.labels(endpoint, outcome)
         for reason in get_args(FinishReason):
             self._choices.labels(reason)
         for reason in get_args(Rejection):
@@ -142,6 +109,15 @@ class Metrics:
         self._usage = self._gauge("kv_cache_usage_ratio", "Share of the KV cache's bytes that live sequences hold.")
         self._preemptions = self._counter("preemptions_total", "Sequences that gave up their blocks to others.")
         self._recomputed = self._counter("recomputed_tokens_total", "Tokens run again because of a preemption.")
+        self._computed = self._counter("computed_tokens_total", "Tokens run, recomputed ones included.", "phase")
+        for phase in get_args(Phase):
+            self._computed.labels(phase)
+        self._disk_bytes = self._gauge("prefix_cache_disk_bytes", "What the blocks in --prefix-cache-dir take.")
+        self._disk_blocks = self._counter(
+            "prefix_cache_disk_blocks_total", "Blocks read from, written to, and refused from disk.", "action"
+        )
+        for action in get_args(DiskAction):
+            self._disk_blocks.labels(action)
         self._step = self._histogram("step_seconds", "Duration of an engine step.")
         self._step_tokens = self._histogram("step_tokens", "Tokens run in an engine step.", STEP_TOKENS)
         self._up = self._gauge("engine_up", "1 while the engine makes progress.")
@@ -162,6 +138,8 @@ class Metrics:
         self._load.set(info.load_seconds)
         if restarted:
             self._restarts.inc()
+        if self._vllm is not None:
+            self._vllm.cache_tokens = info.cache_tokens
         self._backend.clear()
         labels = info.backend, info.kernels, info.device, info.dtype, info.kv_cache_dtype, info.note, info.quantization
         self._backend.labels(*labels).set(1)
@@ -183,7 +161,7 @@ class Metrics:
         self._clear_cache()
 
     def _clear_cache(self) -> None:
-        for state in ("used", "cached", "free"):
+        for state in get_args(CacheState):
             self._bytes.labels(state).set(0)
             self._blocks.labels(state).set(0)
         self._usage.set(0)
@@ -194,8 +172,15 @@ class Metrics:
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._preemptions.inc(stats.preemptions)
+        self._num_preempted += stats.preemptions
         self._recomputed.inc(stats.recomputed_tokens)
         self._set_cache(stats)
+        self._computed.labels("prompt").inc(stats.prompt_tokens)
+        self._computed.labels("decode").inc(stats.decode_tokens)
+        if stats.disk is not None:
+            self._disk_bytes.set(stats.disk.num_bytes)
+            for action in get_args(DiskAction):
+                self._disk_blocks.labels(action).inc(getattr(stats.disk, f"blocks_{action}"))
         tokens = stats.prompt_tokens + stats.decode_tokens
         if tokens:
             self._step.observe(stats.seconds)
@@ -204,7 +189,7 @@ class Metrics:
 
     def _set_cache(self, stats: StepStats) -> None:
         total = sum((group.used + group.cached + group.free) * group.block_bytes for group in stats.groups)
-        for state in ("used", "cached", "free"):
+        for state in get_args(CacheState):
             blocks = [getattr(group, state) for group in stats.groups]
             size = sum(count * group.block_bytes for count, group in zip(blocks, stats.groups, strict=True))
             self._blocks.labels(state).set(sum(blocks))
@@ -245,6 +230,15 @@ class Metrics:
         """One answer ended."""
         self._choices.labels(reason).inc()
 
+    def answered(
+        self, *, prompt_tokens: int, generation_tokens: int, prompt_seconds: float, decode_seconds: float
+    ) -> None:
+        """A generation request was answered in full, with the numbers that its usage and its `kvell` object report."""
+        self._prompt_length.observe(prompt_tokens)
+        self._answer_length.observe(generation_tokens)
+        self._prompt_time.observe(prompt_seconds)
+        self._decode_time.observe(decode_seconds)
+
     def request_finished(self, endpoint: Endpoint, outcome: Outcome, *, seconds: float | None = None) -> None:
         """An HTTP request ended; seconds where it generated.
 
@@ -266,13 +260,20 @@ class Metrics:
         return {
             "running": stats.running if stats else 0,
             "waiting": stats.waiting if stats else 0,
+            "preemptions": self._num_preempted,
             "tokens_per_second": {"prompt": prompt, "decode": decode},
             "time_to_first_token_seconds": median(self._recent_first) if self._recent_first else None,
             "groups": [msgspec.structs.asdict(group) for group in stats.groups] if stats else [],
         }
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The body and content type for a scrape with this Accept header."""
+        """The body and content type for a scrape with this Accept header.
+
+        With vLLM's names it is the text format whatever is asked for: the library's OpenMetrics writes samples without
+        the colons (prometheus/client_python issue 1177), so that a real Prometheus would read other names.
+        """
+        if self._vllm is not None:
+            return self._encoded("")
         try:
             return self._encoded(accept)
         except (TypeError, ValueError):  # the library trips over a version that is no number
@@ -280,4 +281,4 @@ class Metrics:
 
     def _encoded(self, accept: str) -> tuple[bytes, str]:
         encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type
+        return encode(self._shown), content_type

@@ -5,15 +5,21 @@ from typing import Any, get_args
 import pytest
 
 from server.engine.observer import Observer
-from server.engine.request import GroupStats, StepStats
-from server.engine.wire import Ready
+from server.engine.request import DiskStats, GroupStats
 from server.metrics import SECONDS, Endpoint, Metrics, Outcome, Rejection
+from server.metrics.names import DiskAction
+from tests.helpers.engine_reports import ready, step
 
 FROZEN = {
+    "kvell_request_generation_tokens": "histogram",
+    "kvell_request_prompt_tokens": "histogram",
+    "kvell_prompt_seconds": "histogram",
+    "kvell_decode_seconds": "histogram",
     "kvell_backend_info": "gauge",
     "kvell_build_info": "gauge",
     "kvell_cached_prompt_tokens": "counter",
     "kvell_choices": "counter",
+    "kvell_computed_tokens": "counter",
     "kvell_discarded_tokens": "counter",
     "kvell_engine_load_seconds": "gauge",
     "kvell_engine_restarts": "counter",
@@ -24,6 +30,8 @@ FROZEN = {
     "kvell_kv_cache_bytes": "gauge",
     "kvell_kv_cache_usage_ratio": "gauge",
     "kvell_preemptions": "counter",
+    "kvell_prefix_cache_disk_blocks": "counter",
+    "kvell_prefix_cache_disk_bytes": "gauge",
     "kvell_prompt_tokens": "counter",
     "kvell_queue_seconds": "histogram",
     "kvell_recomputed_tokens": "counter",
@@ -60,39 +68,6 @@ def metrics(clock: Clock) -> Metrics:
 
 def figure(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"kvell_{name}", labels)
-
-
-def step(**changes: Any) -> StepStats:
-    nothing: dict[str, Any] = {
-        "seconds": 0.0,
-        "prompt_tokens": 0,
-        "recomputed_tokens": 0,
-        "decode_tokens": 0,
-        "running": 0,
-        "waiting": 0,
-        "preemptions": 0,
-        "groups": (),
-    }
-    return StepStats(**(nothing | changes))
-
-
-def ready(**changes: Any) -> Ready:
-    usual: dict[str, Any] = {
-        "cache_tokens": 160,
-        "cache_bytes": 1000,
-        "max_model_len": 128,
-        "device": "cpu",
-        "backend": "torch",
-        "dtype": "float32",
-        "kv_cache_dtype": "float32",
-        "threads": 2,
-        "bit_exact": False,
-        "load_seconds": 1.5,
-        "kernels": "torch",
-        "note": "no compiler",
-        "quantization": "int4",
-    }
-    return Ready(**(usual | changes))
 
 
 # names and form
@@ -155,8 +130,19 @@ def test_a_step_sets_the_gauges_and_adds_to_the_counters(metrics: Metrics) -> No
     assert (figure(metrics, "requests_running"), figure(metrics, "requests_waiting")) == (3, 6)
     assert (figure(metrics, "preemptions_total"), figure(metrics, "recomputed_tokens_total")) == (3, 5)
     assert (figure(metrics, "step_tokens_sum"), figure(metrics, "step_tokens_count")) == (19, 2)
+    assert [figure(metrics, "computed_tokens_total", phase=phase) for phase in ("prompt", "decode")] == [12, 7]
     assert figure(metrics, "step_seconds_sum") == pytest.approx(0.03)
     assert figure(metrics, "step_seconds_bucket", le="0.01") == 1
+
+
+def test_blocks_on_disk_are_counted_beyond_the_loss_of_an_engine(metrics: Metrics) -> None:
+    metrics.step(step(disk=DiskStats(8192, blocks_read=3, blocks_written=2)))
+    metrics.engine_lost()
+    metrics.step(step(disk=DiskStats(4096, blocks_read=1, blocks_refused=5, warning="full")))
+    metrics.step(step())
+    counts = [figure(metrics, "prefix_cache_disk_blocks_total", action=each) for each in get_args(DiskAction)]
+    assert counts == [4, 2, 5]
+    assert figure(metrics, "prefix_cache_disk_bytes") == 4096
 
 
 def test_a_report_without_a_step_is_no_step(metrics: Metrics) -> None:
@@ -280,6 +266,13 @@ def test_rejections_are_counted_by_code(metrics: Metrics, code: str) -> None:
     assert figure(metrics, "rejections_total", reason=code) == 0
     metrics.rejected(code)
     assert figure(metrics, "rejections_total", reason=code) == 1
+
+
+def test_an_answered_request_is_measured_in_tokens_and_time(metrics: Metrics) -> None:
+    metrics.answered(prompt_tokens=20, generation_tokens=5, prompt_seconds=0.25, decode_seconds=1.5)
+    sums = [figure(metrics, f"{name}_sum") for name in ("request_prompt_tokens", "request_generation_tokens")]
+    assert sums == [20, 5]
+    assert [figure(metrics, f"{phase}_seconds_sum") for phase in ("prompt", "decode")] == [0.25, 1.5]
 
 
 def test_no_code_makes_a_figure_of_its_own(metrics: Metrics) -> None:

@@ -1,0 +1,1 @@
+"""`kvell bench`: load on any server that speaks OpenAI's streaming API, and what its clients saw."""
