@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.collector import running_collector
-from tests.helpers.live_server import LiveServer, open_pidfd
+from tests.helpers.live_server import LiveServer, open_pidfd, run_command
 from tests.helpers.tiny_model_dir import make_model_dir
 
 pytestmark = pytest.mark.e2e
@@ -27,6 +27,7 @@ class Said:
     errors: list[str]
     records: list[dict[str, Any]]
     spans: list[Any]
+    top: str  # what `kvell top` printed
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +45,14 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
             server.request("POST", "/v1/completions", ask, x_request_id="mine", **headers)
         server.request("POST", "/v1/completions", ask | {SECRET: SECRET}, **server.headers)
         server.request("GET", EVIL, **server.headers)
+        top = run_command("top", "--url", server.url, env={"KVELL_API_KEY": KEY})
         signal.pidfd_send_signal(open_pidfd(server.engine_pid), signal.SIGKILL)
         server.until(lambda: server.figure("kvell_engine_restarts_total") == 1, "no new engine")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-    return Said(server.output, server.errors, [json.loads(line) for line in server.errors], collector.spans())
+    return Said(
+        server.output, server.errors, [json.loads(line) for line in server.errors], collector.spans(), top.stdout
+    )
 
 
 @pytest.fixture
@@ -91,6 +95,13 @@ def test_no_key_and_no_prompt_is_anywhere(said: Said) -> None:
     written = "\n".join(said.errors) + str(said.spans)
     assert "swordfish" not in written
     assert "marlin" not in written
+
+
+def test_kvell_top_shows_the_server_with_its_key(said: Said) -> None:
+    first, figures, *_ = said.top.splitlines()
+    assert first.split() == ["kvell", "ready", "tiny"]
+    assert figures.startswith("decode ")
+    assert "used 0 (0.0 MiB)" in said.top
 
 
 def test_the_collector_got_a_span_of_each_request_with_its_phases(said: Said) -> None:
