@@ -37,12 +37,19 @@ def test_both_promises_are_judged(paced: dict[str, Any], even: bool, fast: bool)
 async def test_the_long_prompt_comes_while_the_streams_run() -> None:
     """A server that streams a token every few milliseconds, and reads the long prompt slowly."""
     order: list[int] = []
+    handlers: list[asyncio.Task[None] | None] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(asyncio.current_task())
+        try:
+            await answer(reader, writer)
+        finally:
+            writer.close()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if b"/v1/models" in head:
-            writer.write(response(b'{"data": [{"id": "m", "owned_by": "kvell"}]}'))
-            return writer.close()
+            return writer.write(response(b'{"data": [{"id": "m", "owned_by": "kvell"}]}'))
         length = int(head.lower().partition(b"content-length:")[2].split()[0])
         asked = json.loads(await reader.readexactly(length))
         words = len(asked["prompt"].split())
@@ -55,8 +62,7 @@ async def test_the_long_prompt_comes_while_the_streams_run() -> None:
             if writer.is_closing():
                 return None
         usage = json.dumps({"choices": [], "usage": {"prompt_tokens": words, "completion_tokens": 2}})
-        writer.write(f"data: {usage}\n\ndata: [DONE]\n\n".encode())
-        return writer.close()
+        return writer.write(f"data: {usage}\n\ndata: [DONE]\n\n".encode())
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -66,4 +72,4 @@ async def test_the_long_prompt_comes_while_the_streams_run() -> None:
     assert found["prompt_tokens_per_second"] < 200 / 0.05
     assert found["inter_token_ms"]["p50"] < 50
     server.close()
-    await server.wait_closed()
+    await asyncio.gather(*filter(None, handlers))
