@@ -266,7 +266,7 @@ def test_who_asks_for_little_is_let_in_beside_the_many_of_another() -> None:
     while world.arrive() is None:
         pass
     taken = [world.arrive(owner="other") is None for _ in range(4)]
-    assert taken == [True, True, False, False], "their third would be the sixth in line"
+    assert taken == [True, True, True, False], "their fourth would be the eighth in line, and some are kept for others"
 
 
 def test_a_short_line_is_never_too_long() -> None:
