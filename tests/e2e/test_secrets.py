@@ -104,6 +104,8 @@ def test_no_key_and_no_prompt_is_in_the_log(locked: LiveServer) -> None:
     locked.until(lambda: any("sequences were in it" in line for line in locked.errors[before:]), "it said nothing")
     log = "\n".join(locked.errors + locked.output)
     assert log.count("/v1/completions") > 20
+    assert "Traceback" not in log
+    assert "status=500" not in log
     for secret in SECRETS:
         for form in (secret, quote(secret), secret.encode().hex(), secret.upper()):
             assert form not in log, next(line for line in log.split("\n") if form in line)
