@@ -282,6 +282,17 @@ def test_a_short_line_is_never_too_long() -> None:
     assert world.arrive() is not None
 
 
+def test_those_who_gave_up_say_nothing_of_the_line_s_speed() -> None:
+    world = Overload()
+    for _ in range(5):
+        world.arrive()
+        world.now += 10.0
+        world.door.end(world.line.pop(0))
+    assert [world.arrive() for _ in range(5)] == [None] * 5
+    world.now += 5.0
+    assert world.arrive() is None
+
+
 def test_most_who_come_back_when_told_are_let_in_though_twice_as_many_strangers_keep_coming() -> None:
     """Clients come on whole seconds after their refusal, and strangers take whatever they can get."""
     world, chance = Overload(), Random(7)
