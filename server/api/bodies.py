@@ -1,7 +1,7 @@
 """How many bytes of bodies are read and prepared at once. What is more is refused by its head, and so never read.
 
-A burst of large bodies would otherwise fill the memory while the tokeniser takes one after the other. Small ones always
-pass: nobody can shut them out by large ones that come slowly. Knows numbers; reads nothing.
+A burst of large bodies would otherwise fill the memory, and wait while the tokeniser takes one after the other. Small
+ones always pass: nobody can shut them out by large ones that come slowly. Knows numbers; reads nothing.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from starlette.datastructures import Headers
 
 from server.engine.errors import TooBusy
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 8 * 2**20  # some three seconds of the tokeniser
 SMALL_BYTES = 16 * 2**10
 UNKNOWN_BYTES = 2**20  # what a body without a stated length counts as
-PREPARED_PER_SECOND = 4 * 2**20  # what one tokeniser gets through, roughly
+PREPARED_PER_SECOND = 3 * 2**20  # what one tokeniser gets through, roughly
 
 
 class Bodies:
