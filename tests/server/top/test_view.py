@@ -65,6 +65,11 @@ def test_of_many_blocks_several_share_a_mark_and_the_commonest_wins(rows: int) -
     assert text == "".join(sorted(text, key="·█".index))
 
 
+def test_a_mark_of_several_blocks_is_what_most_of_them_are() -> None:
+    (line,) = block_map(Picture(1, (0, 3, 3, 1) * 100), width=50, rows=1)
+    assert line.plain == "·" * 50
+
+
 def test_windowed_groups_have_a_map_each() -> None:
     two = look(groups=AT_WORK["groups"] * 2, picture=AT_WORK["picture"] * 2)
     assert sum("KV cache" in line for line in drawn(two)) == 2
