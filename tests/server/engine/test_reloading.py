@@ -1,6 +1,5 @@
 """Reading goes before computing, is bounded in bytes a step, waits for no one for ever, and is shared."""
 
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from server.engine import reloading
 from server.engine.reloading import Reloader, Reloading
 from server.engine.request import Request
 from tests.helpers.fake_model import BAD_LOGITS
-from tests.helpers.on_disk import files_in, kept_in, totals
+from tests.helpers.on_disk import files_in, hold, kept_in, totals
 from tests.helpers.worlds import Setting, World, make_world, solo
 
 SETTING = Setting(num_blocks=(60,), max_num_batched_tokens=32)
@@ -167,13 +166,13 @@ def test_prompts_that_are_scored_are_computed(world: World) -> None:
 
 
 def test_what_a_neighbour_computed_meanwhile_is_not_filled_again(world: World) -> None:
-    gate = threading.Event()
-    reloader(world)._disk._do(gate.wait)
+    gate = hold(reloader(world)._disk)
     world.engine.submit([REQUEST])
     world.step()
     world.engine.submit([named("scored", prompt=PROMPT[:17], max_tokens=0, prompt_logprobs=0)])
     while not world.answers.get("scored") or not world.answers["scored"].finish:
         world.step()
+    world.step()
     gate.set()
     world.run([])
     assert world.answers["x"].cached_tokens == 80
