@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import signal
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
         server.request("GET", EVIL, **server.headers)
         with contextlib.redirect_stdout(io.StringIO()) as top:
             watch(server.url, api_key=KEY)
+        with socket.create_connection(("127.0.0.1", server.port)) as odd:
+            odd.sendall(b"this is no HTTP\r\n\r\n")
+            odd.recv(1000)
         signal.pidfd_send_signal(open_pidfd(server.engine_pid), signal.SIGKILL)
         server.until(lambda: any("SIGKILL" in line for line in server.errors), "nobody minds")
         server.signal(signal.SIGTERM)
@@ -87,7 +91,12 @@ def test_each_request_is_a_record(records: list[dict[str, Any]]) -> None:
 
 def test_nobody_forged_a_line(records: list[dict[str, Any]]) -> None:
     (evil,) = [record for record in records if record.get("status") == 404]
-    assert evil["message"] == "GET /x%0A%7B%22level%22:%22info%22%7D%0D%0Ay%20outcome%3Dok"
+    assert evil["message"] == "GET /*"
+
+
+def test_uvicorn_s_lines_are_records_too(records: list[dict[str, Any]]) -> None:
+    (odd,) = [record for record in records if record["logger"].startswith("uvicorn")]
+    assert odd["message"] == "Invalid HTTP request received."
 
 
 def test_the_engine_s_death_is_a_record(records: list[dict[str, Any]]) -> None:
