@@ -126,6 +126,13 @@ def test_the_first_crash_condemns_nobody_not_even_who_happened_to_be_alone() -> 
     assert engine.gate.suspects.suspects(asks("a"))
 
 
+def test_company_saves_from_being_condemned_whoever_is_suspected() -> None:
+    engine = Engine()
+    engine.ask("a", "b")
+    engine.gate.suspects.suspect(map(asks, "ab"))
+    assert engine.crash("a", "b") == Loss(("a", "b"), ())
+
+
 def test_a_second_crash_alone_condemns() -> None:
     engine = Engine()
     engine.suspect("a", "s")
