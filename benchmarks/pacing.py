@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -45,12 +46,7 @@ class Load:
 
 def gaps_between(outcomes: Sequence[Outcome], begin: float, end: float) -> list[float]:
     """The gaps of all streams that end in that span of time."""
-    return [
-        later - earlier
-        for each in outcomes
-        for earlier, later in zip(each.pieces, each.pieces[1:], strict=False)
-        if begin <= later <= end
-    ]
+    return [later - earlier for each in outcomes for earlier, later in pairwise(each.pieces) if begin <= later <= end]
 
 
 async def read_among_streams(url: str, load: Load) -> dict[str, Any]:
@@ -72,6 +68,7 @@ async def read_among_streams(url: str, load: Load) -> dict[str, Any]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    pool.close()
     if not long.pieces or running < load.streams:
         raise RuntimeError(f"the prompt ended as {long.kind} {long.detail}, {running} streams ran at its end")
     return {

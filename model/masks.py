@@ -3,8 +3,7 @@
 R rows, V vocabulary. Knows logits and bits; doesn't know why a token is banned.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,24 +18,19 @@ _BIASES = np.where(_BITS == 1, np.float32(0), np.float32(-np.inf))  # by byte, w
 
 def biases(mask: Mask, vocab: int) -> NDArray[np.float32]:
     """0 for tokens that may be chosen, -inf for the others and those beyond the mask. (words,) -> (V,)"""
-    spread = _BIASES[mask.view(np.uint8)].reshape(-1)[:vocab]
+    # take is ten times as fast as an index; "clip" spares it a check, as no byte is beyond the table
+    spread = np.take(_BIASES, mask.view(np.uint8), axis=0, mode="clip").reshape(-1)[:vocab]
     if len(spread) == vocab:
         return spread
     return np.concatenate([spread, np.full(vocab - len(spread), -np.inf, np.float32)])
 
 
-@contextmanager
-def masked(logits: Tensor, masks: Sequence[tuple[int, Mask]]) -> Iterator[None]:
-    """Within the context these rows of logits (R, V) have -inf where their masks ban; after it they are as before.
+def banned(logits: Tensor, masks: Sequence[tuple[int, Mask]]) -> Tensor:
+    """Copies of these rows of logits (R, V) with -inf where their masks ban. -> (len(masks), V)
 
     A ban is added and not written over the logit, so that a NaN, or an infinity as one, is still seen.
     """
-    before: list[tuple[int, Tensor]] = []
-    try:
-        for row, mask in masks:
-            before.append((row, logits[row].clone()))
-            logits[row] += torch.from_numpy(biases(mask, logits.shape[1])).to(logits.device)
-        yield
-    finally:
-        for row, values in before:
-            logits[row] = values
+    copies = logits.new_empty(len(masks), logits.shape[1])
+    for copy, (row, mask) in zip(copies, masks, strict=True):
+        torch.add(logits[row], torch.from_numpy(biases(mask, logits.shape[1])).to(logits.device), out=copy)
+    return copies

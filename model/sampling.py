@@ -22,7 +22,7 @@ from model.dry import Repetitions
 from model.few import choose_few
 from model.filters import RowWorkspace, choose
 from model.history import TokenHistory
-from model.masks import Mask, masked
+from model.masks import Mask, banned
 from model.penalties import LARGEST, Edits, wants_history
 from model.random import uniform
 from model.ranking import best_of_rows, largest
@@ -127,8 +127,8 @@ class Sampler:
         logits = logits.float().contiguous()
         work = RowWorkspace(vocab, logits.device)
         masks = [(number, row.mask) for number, row in enumerate(rows) if row.mask is not None]
-        with _edits(rows, vocab).applied(logits), masked(logits, masks):
-            tokens, usable = _choose(logits, rows, work)
+        with _edits(rows, vocab).applied(logits):
+            tokens, usable = _choose(logits, rows, masks, work)
         logprobs = _logprobs(logits, rows, tokens, usable, summaries or [None] * num_rows, work)
         return [logprobs.get(row, Sampled(tokens[row], failed=not usable[row])) for row in range(num_rows)]
 
@@ -173,14 +173,21 @@ def _edits(rows: Sequence[SamplingRow], vocab: int) -> Edits:
     return edits
 
 
-def _choose(logits: Tensor, rows: Sequence[SamplingRow], work: RowWorkspace) -> tuple[list[int], list[bool]]:
-    """The tokens, and which of them can be trusted because their row was in order."""
-    ids, tops = best_of_rows(logits)
-    tokens, best = ids.tolist(), tops.tolist()
+def _choose(
+    logits: Tensor, rows: Sequence[SamplingRow], masks: Sequence[tuple[int, Mask]], work: RowWorkspace
+) -> tuple[list[int], list[bool]]:
+    """The tokens, and which of them can be trusted because their row was in order. masks: by row number."""
+    bound = banned(logits, masks)
+    its = {number: values for (number, _), values in zip(masks, bound, strict=True)}
+    all_bound = len(its) == len(rows)  # then they are in order
+    tokens, best = (each.tolist() for each in best_of_rows(bound if all_bound else logits))
+    if its and not all_bound:
+        for number, token, top in zip(its, *best_of_rows(bound), strict=True):
+            tokens[number], best[number] = int(token), float(top)
     usable = [math.isfinite(top) for top in best]
     for number, row in enumerate(rows):
         if usable[number] and not is_greedy(row.params):
-            tokens[number] = _draw(logits[number], best[number], row, work)
+            tokens[number] = _draw(its.get(number, logits[number]), best[number], row, work)
     return tokens, usable
 
 

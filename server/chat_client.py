@@ -105,7 +105,7 @@ def first_model(client: httpx.Client) -> str:
         ) from None
 
 
-def _base(url: str) -> str:
+def base_of(url: str) -> str:
     """The server's address without the API's path. Raises ChatFailed for what can't be one."""
     try:
         httpx.URL(url).host.encode("idna")
@@ -126,7 +126,7 @@ def run(
     """Converse until the user leaves. Raises httpx.HTTPError when the server can't be reached at all."""
     console = Console(highlight=False)
     headers = {b"authorization": f"Bearer {api_key}".encode(errors="replace")} if api_key else {}
-    base = _base(url)
+    base = base_of(url)
     # no limit on reading: a long prompt on a slow machine may take minutes before its first token
     timeout = httpx.Timeout(10, read=None)
     with httpx.Client(base_url=base, headers=headers, timeout=timeout, transport=transport) as client:

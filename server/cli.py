@@ -20,6 +20,7 @@ from rich.console import Console
 
 from model.errors import CheckpointError
 from server import catalogue, chat_client, door, planning, terminal
+from server import top as server_top
 from server.api.serving import ServedModel
 from server.app import Running
 from server.bench import command as bench
@@ -182,3 +183,13 @@ def chat(
     """Talk to a running server in the terminal. Ctrl-C stops a reply, Ctrl-D or /exit leaves."""
     with _one_line_errors():
         chat_client.run(url, api_key=api_key, model=model, system=system)
+
+
+@app.command()
+def top(
+    url: Annotated[str, typer.Option(envvar="KVELL_URL", help="Where the server is.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[str | None, typer.Option(envvar="KVELL_API_KEY", help="Key, if the server needs one.")] = None,
+) -> None:
+    """Watch a running server: rates, requests and the KV cache's blocks. q leaves. Without a terminal: one look."""
+    with _one_line_errors():
+        server_top.run(url, api_key=api_key)

@@ -93,8 +93,14 @@ class Connection(H11Protocol):
             self._head_timer = None
 
     def _give_up(self) -> None:
+        """Who began to ask hears why; who said nothing is left without a word."""
         self._head_timer = None
-        if not self._busy:
+        if self._busy:
+            return
+        if self.conn.trailing_data[0]:
+            message = f"The request's head was not complete after {self.head_seconds:.0f} s, the limit"
+            self._answer(408, b"Request Timeout", message, code="request_timeout", kind="invalid_request_error")
+        else:
             self.transport.close()
 
     def _answer(self, status: int, reason: bytes, message: str, *, code: str, kind: str) -> None:

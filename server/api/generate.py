@@ -78,9 +78,10 @@ async def _submit(
 ) -> tuple[Job, Submission]:
     visitor = visitor_of(request)
     serving.service.knock(visitor)  # before the body: whoever is refused anyway need not be read
-    body = await read_body(request)
     job_id = prefix + secrets.token_hex(12)  # not the request's own id, which a client may use twice
-    job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
+    with serving.bodies.hold(request.headers):
+        body = await read_body(request)
+        job = await run_sized(len(body), lambda: prepare(job_id, body, serving.model, serving.limits()), serving.worker)
     return job, serving.service.submit(_owned(_timed(job, serving, arrived), visitor, serving), visitor)
 
 

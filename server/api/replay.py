@@ -41,15 +41,16 @@ def prepare_replay(job_id: str, raw: bytes, serving: Serving, limits: Limits) ->
         if its != mine:
             message = f"receipt.{name} is {its[:80]!r}, but here it is {mine!r}: the answer would be another"
             raise CannotReplay(message, param=f"receipt.{name}")
-    fields = receipt.request | {"stream": False}
     roomy = Limits(NO_LIMIT, NO_LIMIT, limits.max_sequences)
-    job = PREPARES[receipt.endpoint](job_id, msgspec.json.encode(fields), serving.model, roomy)
+    job = PREPARES[receipt.endpoint](job_id, msgspec.json.encode(receipt.request), serving.model, roomy)
     _check(job, receipt, serving, limits)
     return replace(job, requests=_resolved(job, receipt), asked=receipt)
 
 
 def _check(job: Job, receipt: Receipt, serving: Serving, limits: Limits) -> None:
     """What no endpoint has checked yet."""
+    if job.stream:
+        raise InvalidValue("receipt.request.stream: a replay comes in one piece", param="receipt.request.stream")
     for name, wanted in (("prompt_token_ids", job.num_prompts), ("max_tokens", len(job.requests))):
         if len(getattr(receipt, name)) != wanted:
             raise InvalidValue(f"receipt.{name} should have {wanted} entries", param=f"receipt.{name}")

@@ -38,6 +38,7 @@ from server.api.types import (
     ResponsesBody,
     TokenizeBody,
 )
+from server.api.unsupported import FAMILIES, STATELESS
 from server.keys import KeyRing
 from server.version import kvell_version
 
@@ -85,8 +86,9 @@ def create_app(
     every request when it has ended.
     """
     routes = FastAPI(title="kvell", version=kvell_version(), redoc_url=None, redirect_slashes=False)
-    for room in ROOMS:
-        routes.include_router(room.router(serving))
+    rooms = [room.router(serving) for room in ROOMS]
+    for room in rooms:
+        routes.include_router(room)
     describe_types(routes, (*BODIES, *ANSWERS), ABOUT)
     install_handlers(routes)
     # outermost, so that the answers to our own faults have an id and a line, too
@@ -98,4 +100,6 @@ def create_app(
         app = CORSMiddleware(
             app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED_HEADERS
         )
-    return RequestLog(app, trace)
+    paths = [getattr(route, "path", "") for each in (routes, *rooms) for route in each.routes]
+    words = {word for path in paths for word in path.split("/") if "{" not in word}
+    return RequestLog(app, trace, words=words | {*FAMILIES, *STATELESS})

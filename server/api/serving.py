@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from model.tokenizer.base import Tokenizer
 from model.tokenizer.chat import ChatTemplate
+from server.api.bodies import Bodies
 from server.api.running import Running, Submission
 from server.engine.admission import Visitor
 from server.engine.errors import EngineUnavailable, ModelNotFound
@@ -152,6 +153,7 @@ class Serving:
     log_prompts: bool = False
     worker: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "big inputs"))
     running: Running = field(default_factory=Running)
+    bodies: Bodies = field(default_factory=Bodies)
 
     def limits(self) -> Limits:
         """Of the engine as it runs now. Raises EngineUnavailable while it is still loading."""

@@ -166,7 +166,7 @@ def _report(job: Job, plot: Path | None) -> None:
         run, figures = uvloop.run(measure(job, Console(stderr=True)))
         show(figures, Console())
         if plot is not None:
-            title = f"{figures['model']} at {job.url}: {describe(job.shape)}"
+            title = f"{Path(figures['model']).name} at {job.url}: {describe(job.shape)}"
             importlib.import_module("server.bench.plot").draw(run, figures, job.targets, title, plot)
     except (BenchFailed, OSError, ValueError) as error:
         print(f"kvell: {' '.join(str(error).split())}", file=sys.stderr)

@@ -63,7 +63,8 @@ class Connection:
     def reusable(self) -> bool:
         """The answer is complete and the server keeps the connection."""
         keeps = self.headers.get("connection", "").lower() != "close" and not self._reader.at_eof()
-        return self._whole and keeps and not self._rest and not self._writer.is_closing()
+        sent = not self._writer.transport.get_write_buffer_size()  # an early answer leaves the rest of a body unsent
+        return self._whole and keeps and sent and not self._rest and not self._writer.is_closing()
 
     def close(self) -> None:
         """At once: what is not sent yet is dropped."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from server.bench.figures import REFUSED, Target, is_good
 from server.bench.load import Run
@@ -21,12 +22,14 @@ INK, FIRST, BETWEEN = "#22333b", "#3a6ea5", "#2a9d8f"
 def draw(run: Run, figures: dict[str, Any], targets: Sequence[Target], title: str, path: Path) -> None:
     """Write the picture; its kind goes by the path's suffix. Raises OSError and ValueError where that can't be."""
     figure = Figure(figsize=(12, 7.5), layout="constrained", facecolor="white")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
     (became, waited), (spread, rate) = figure.subplots(2, 2)
     _became(became, run, targets)
     _waited(waited, run, targets)
     _spread(spread, run, figures)
     _rate(rate, run)
+    for axes in (became, waited, rate):
+        axes.set_xlim(0, _edges(run)[-1])
     for axes in (became, waited, spread, rate):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
@@ -92,14 +95,15 @@ def _waited(axes: Axes, run: Run, targets: Sequence[Target]) -> None:
     )
     refused = [each for each in run.outcomes if each.kind in REFUSED]
     if refused:
-        waits = [max(each.answered - each.head_sent, 1e-4) for each in refused]
+        waits = [max(each.answered - each.head_sent, 1e-3) for each in refused]
         axes.scatter(_due(run, refused), waits, s=6, color=REFUSAL, alpha=0.6, label="refusal")
     for target in targets:
         if target.measure == "ttft":
             axes.axhline(target.limit_ms / 1000, color=FAILURE, linewidth=1, linestyle="--", label="target")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title("Seconds to the first token, and to refusals", loc="left", fontsize=10)
     axes.set_xlabel("seconds")
     axes.legend(fontsize=8, frameon=False)
@@ -126,7 +130,7 @@ def _spread(axes: Axes, run: Run, figures: dict[str, Any]) -> None:
     axes.set_title("Share of waits that are no longer (dotted: p99)", loc="left", fontsize=10)
     axes.set_xlabel("milliseconds")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8, frameon=False, loc="lower right")
+        axes.legend(fontsize=8, frameon=False, loc="upper left")
 
 
 def _rate(axes: Axes, run: Run) -> None:

@@ -130,8 +130,8 @@ class Engine:
         started = self._clock()
         self._join_compiled()
         self._expire(started)
-        budget = self._pacer.prompt_tokens(self._scheduler.num_decoding)
-        plan = self._scheduler.plan(prompt_budget=budget, now=started)
+        budget = self._pacer.budget(self._scheduler.num_decoding)
+        plan = self._scheduler.plan(budget, now=started)
         counted = plan.counts()
         for generation in plan.impossible:
             self._fail(generation, "the KV cache is too small for this request even alone")
@@ -139,7 +139,9 @@ class Engine:
             self._tell_begun([each.request.id for each in plan.admitted])
         self._run(plan.work)
         seconds = self._clock() - started
-        self._pacer.observe(prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds)
+        self._pacer.observe(
+            prompt_tokens=counted[0], decode_tokens=counted[2], seconds=seconds, pairs=plan.prompt_pairs
+        )
         events, self._events = self._events, []
         return StepOutcome(events, self._stats(seconds, counted, num_preempted=len(plan.preempted)))
 

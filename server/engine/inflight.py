@@ -64,7 +64,7 @@ class InFlight:
             return
         self.admission.let_in(event.request_id)
         submission.push(event)
-        if event.finish is not None and event.request_id in self._submissions:  # push may have given it up
+        if event.finish is not None:
             self._forget([event.request_id])
 
     def fail(self, error: RequestError | ServiceError, request_ids: Iterable[str] | None = None) -> list[str]:

@@ -14,6 +14,7 @@ from cache.manager import CacheManager, CacheSequence
 from model.batch import Chunk, Wish
 from server.engine.generation import Generation
 from server.engine.line import Line
+from server.engine.pacing import Budget, pairs
 from server.engine.reloading import NoDisk, Reloading
 
 
@@ -56,12 +57,12 @@ class Work:
 
 @dataclass(slots=True)
 class Plan:
-    """What a step is to run. budget is what is left of its prompt tokens; impossible ones fit not even alone.
+    """What a step is to run. budget is what is left for prompts; impossible ones fit not even alone.
 
     scored_budget: how many more tokens of prompts may be scored.
     """
 
-    budget: int
+    budget: Budget
     scored_budget: int
     work: list[Work] = field(default_factory=list)
     admitted: list[Generation] = field(default_factory=list)
@@ -75,6 +76,11 @@ class Plan:
             sum(each.recomputed_tokens for each in self.work),
             sum(each.decode_tokens for each in self.work),
         )
+
+    @property
+    def prompt_pairs(self) -> float:
+        """How often the prompt tokens of the step look at one before them."""
+        return sum(pairs(each.prompt_tokens, each.chunk.start) for each in self.work)
 
 
 class Scheduler:
@@ -120,18 +126,18 @@ class Scheduler:
         generation.sequence = None
         self.waiting.refund(generation, generation.remaining)
 
-    def plan(self, *, prompt_budget: int, now: float) -> Plan:
+    def plan(self, budget: Budget, *, now: float) -> Plan:
         """Choose the next step's work and reserve its blocks.
 
-        Every decoding stream gets its token, then prompts get pieces, oldest first, up to prompt_budget tokens, then
+        Every decoding stream gets its token, then prompts get pieces, oldest first, as far as the budget goes, then
         the waiting line moves up. Nobody is let in by a step that had to throw someone out.
         """
-        plan = Plan(prompt_budget, self._limits.max_scored_tokens)
+        plan = Plan(budget, self._limits.max_scored_tokens)
         self.disk.begin_step()
         for generation in tuple(self.running):
             if generation.sequence is not None:  # else it was preempted just now, for an older one
                 self._advance(generation, plan, now)
-        while not plan.preempted and plan.budget > 0 and self._admit_next(plan, now):
+        while not plan.preempted and plan.budget.room(0) > 0 and self._admit_next(plan, now):
             pass
         self.disk.end_step(idle=not plan.work)
         return plan
@@ -142,7 +148,7 @@ class Scheduler:
         if not num_tokens or not self._make_room(generation, num_tokens, plan, now):
             return
         if not generation.decoding:
-            plan.budget -= num_tokens
+            plan.budget.spend(num_tokens, generation.running_sequence.num_computed)
         work = _work(generation, num_tokens)
         plan.scored_budget -= work.num_scored
         plan.work.append(work)
@@ -158,14 +164,14 @@ class Scheduler:
             rest = generation.uncomputed - scored_before - generation.to_score  # the last token scores no other
             within = scored_before + plan.scored_budget
             within += rest if plan.scored_budget >= generation.to_score else 0
-            return min(plan.budget, within, generation.uncomputed)
+            return min(plan.budget.room(sequence.num_computed), within, generation.uncomputed)
         if self._manager.match(sequence):
             generation.note_cached()
         if self._manager.blocked(sequence):
             return 0
         if self.disk.waits(generation, lambda num_tokens: self._make_room(generation, num_tokens, plan, now), now):
             return 0
-        return min(plan.budget, generation.uncomputed)
+        return min(plan.budget.room(sequence.num_computed), generation.uncomputed)
 
     def _make_room(self, generation: Generation, num_tokens: int, plan: Plan, now: float) -> bool:
         """Reserve blocks for it, at the cost of younger ones. False when there are none left: then it went itself.

@@ -43,6 +43,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._vllm: VllmNames | None = None
         self._shown = self.registry
+        self._num_preempted = 0
         self._latest: StepStats | None = None
         self._recent_first: deque[float] = deque(maxlen=RECENT)
         ProcessCollector(registry=self.registry)
@@ -171,6 +172,7 @@ class Metrics:
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._preemptions.inc(stats.preemptions)
+        self._num_preempted += stats.preemptions
         self._recomputed.inc(stats.recomputed_tokens)
         self._set_cache(stats)
         self._computed.labels("prompt").inc(stats.prompt_tokens)
@@ -258,6 +260,7 @@ class Metrics:
         return {
             "running": stats.running if stats else 0,
             "waiting": stats.waiting if stats else 0,
+            "preemptions": self._num_preempted,
             "tokens_per_second": {"prompt": prompt, "decode": decode},
             "time_to_first_token_seconds": median(self._recent_first) if self._recent_first else None,
             "groups": [msgspec.structs.asdict(group) for group in stats.groups] if stats else [],

@@ -24,5 +24,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 @pytest.fixture(scope="session")
 def smollm() -> Iterator[LiveServer]:
     real_model("smollm2-135m-instruct")
-    with LiveServer("smollm2-135m-instruct", "--kv-cache-memory", "512MiB") as live:
+    with LiveServer("smollm2-135m-instruct", "--kv-cache-memory", "512MiB", "--max-queue-seconds", "off") as live:
         yield live.wait_ready()

@@ -1,13 +1,17 @@
 """What a real server says: in JSON each line of its log is an object, whoever wrote it, and a collector gets a span of
 each request; no key and no prompt in any of them."""
 
+import contextlib
+import io
 import json
 import signal
+import socket
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from server.top import run as watch
 from tests.helpers.collector import running_collector
 from tests.helpers.live_server import LiveServer, open_pidfd
 from tests.helpers.tiny_model_dir import make_model_dir
@@ -27,6 +31,7 @@ class Said:
     errors: list[str]
     records: list[dict[str, Any]]
     spans: list[Any]
+    top: str  # what `kvell top` printed
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +49,18 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
             server.request("POST", "/v1/completions", ask, x_request_id="mine", **headers)
         server.request("POST", "/v1/completions", ask | {SECRET: SECRET}, **server.headers)
         server.request("GET", EVIL, **server.headers)
+        with contextlib.redirect_stdout(io.StringIO()) as top:
+            watch(server.url, api_key=KEY)
+        with socket.create_connection(("127.0.0.1", server.port)) as odd:
+            odd.sendall(b"this is no HTTP\r\n\r\n")
+            odd.recv(1000)
         signal.pidfd_send_signal(open_pidfd(server.engine_pid), signal.SIGKILL)
-        server.until(lambda: server.figure("kvell_engine_restarts_total") == 1, "no new engine")
+        server.until(lambda: any("SIGKILL" in line for line in server.errors), "nobody minds")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-    return Said(server.output, server.errors, [json.loads(line) for line in server.errors], collector.spans())
+    return Said(
+        server.output, server.errors, [json.loads(line) for line in server.errors], collector.spans(), top.getvalue()
+    )
 
 
 @pytest.fixture
@@ -79,7 +91,12 @@ def test_each_request_is_a_record(records: list[dict[str, Any]]) -> None:
 
 def test_nobody_forged_a_line(records: list[dict[str, Any]]) -> None:
     (evil,) = [record for record in records if record.get("status") == 404]
-    assert evil["message"] == "GET /x%0A%7B%22level%22:%22info%22%7D%0D%0Ay%20outcome%3Dok"
+    assert evil["message"] == "GET /*"
+
+
+def test_uvicorn_s_lines_are_records_too(records: list[dict[str, Any]]) -> None:
+    (odd,) = [record for record in records if record["logger"].startswith("uvicorn")]
+    assert odd["message"] == "Invalid HTTP request received."
 
 
 def test_the_engine_s_death_is_a_record(records: list[dict[str, Any]]) -> None:
@@ -91,6 +108,13 @@ def test_no_key_and_no_prompt_is_anywhere(said: Said) -> None:
     written = "\n".join(said.errors) + str(said.spans)
     assert "swordfish" not in written
     assert "marlin" not in written
+
+
+def test_kvell_top_shows_the_server_with_its_key(said: Said) -> None:
+    first, figures, *_ = said.top.splitlines()
+    assert first.split() == ["kvell", "ready", "tiny"]
+    assert figures.startswith("decode ")
+    assert "used 0 (0.0 MiB)" in said.top
 
 
 def test_the_collector_got_a_span_of_each_request_with_its_phases(said: Said) -> None:

@@ -192,6 +192,7 @@ def make_world(
     template: ChatTemplate | None = None,
     open_metrics: bool = False,
     default_timeout_s: float | None = None,
+    digest: str = "d1gest",
     origins: Sequence[str] = (),
     log_prompts: bool = False,
     trace: Callable[[Account], None] | None = None,
@@ -206,7 +207,7 @@ def make_world(
         eos_ids=frozenset({257, 259}),
         defaults=defaults or SamplingDefaults(),
         trusts_templates=trusts_templates,
-        facts=ModelFacts(digest="d1gest", format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
+        facts=ModelFacts(digest=digest, format="gguf", stored_bytes={"Q4_K": 90, "F32": 10}),
     )
     serving = Serving(
         model=model,

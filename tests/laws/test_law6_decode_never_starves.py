@@ -116,6 +116,29 @@ def test_prompts_beside_streams_keep_the_gap_under_the_target(figures: dict[str,
     assert not full or sorted(full)[len(full) // 2] > 0.05, "nor are prompts held back more than needed"
 
 
+def test_a_short_piece_behind_a_long_cached_beginning_keeps_the_gap() -> None:
+    """Turns of a long conversation between short prompts: a token costs four times as much there as in those."""
+    cost = CostModel(base_s=0.01, per_stream_s=0.001, per_token_s=0.001, per_context_s=4e-7)
+    world = make_world(Setting(num_blocks=(4000,), block_size=16, max_num_batched_tokens=512), cost=cost)
+    rng, greedy = Random(0), SamplingParams(temperature=0.0)
+    tokens = tuple(rng.randrange(3) for _ in range(8000))
+    world.engine.submit([Request(f"stream{i}", (i,) * 20, 2000, greedy) for i in range(4)])
+    world.engine.submit([Request("first turn", tokens[:7000], 1, greedy)])
+    while world.answers.get("first turn") is None or world.answers["first turn"].finish is None:
+        world.step()
+    for turn in range(1, 5):
+        world.engine.submit([Request(f"short {turn}", (turn,) * 400, 1, greedy)])
+        for _ in range(30):
+            world.step()
+        begin = len(cost.steps)
+        world.engine.submit([Request(f"turn {turn}", tokens[: 7000 + 200 * turn], 1, greedy)])
+        for _ in range(30):
+            world.step()
+        both = [seconds for prompt, streams, seconds in cost.steps[begin:] if prompt and streams]
+        assert both
+        assert max(both) <= 0.11, f"turn {turn}"
+
+
 def test_without_streams_a_step_takes_no_longer_than_a_second_once_its_cost_is_known() -> None:
     cost = CostModel(base_s=0.05, per_stream_s=0.0, per_token_s=0.01)
     world = make_world(Setting(num_blocks=(400,), block_size=16, max_num_batched_tokens=512), cost=cost)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from model.masks import Mask, biases, masked
+from model.masks import Mask, banned, biases
 from model.sampling import Sampler, SamplingRow
 from model.sampling_params import SamplingParams
 
@@ -103,9 +103,11 @@ def test_a_masked_row_needs_its_whole_logits() -> None:
     assert row(SamplingParams(0.0), mask_of(1)).wish.whole
 
 
-def test_logits_come_back_when_the_work_fails() -> None:
-    values = logits()
+def test_banned_rows_are_copies_in_order_and_the_logits_stay() -> None:
+    values = logits(rows=3)
     before = values.clone()
-    with pytest.raises(RuntimeError), masked(values, [(0, mask_of(1))]):
-        raise RuntimeError
+    copies = banned(values, [(2, mask_of(1, 70)), (0, mask_of(5))])
     assert torch.equal(values, before)
+    assert [torch.isfinite(copy).nonzero()[:, 0].tolist() for copy in copies] == [[1, 70], [5]]
+    assert copies[0, 70] == values[2, 70]
+    assert banned(values, []).shape == (0, VOCAB)

@@ -33,7 +33,7 @@ def help_of(*command: str) -> str:
 
 def test_the_commands_are_these() -> None:
     commands = re.findall(r"^  (\w+) ", help_of().partition("Commands:")[2], re.MULTILINE)
-    assert sorted(commands) == ["bench", "chat", "plan", "pull", "serve"]
+    assert sorted(commands) == ["bench", "chat", "plan", "pull", "serve", "top"]
 
 
 def test_serve_s_flags_are_these() -> None:

@@ -30,7 +30,7 @@ class Quick(Connection):
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    config = uvicorn.Config(application, port=0, http=Quick, lifespan="off", log_config=None)
+    config = uvicorn.Config(application, port=0, http=Quick, lifespan="off", log_config=None, timeout_keep_alive=1)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     while not server.started:
@@ -85,17 +85,29 @@ async def test_a_connection_that_asks_nothing_is_closed(opens: Opens) -> None:
     assert await (await opens()).rest() == b""
 
 
+def expect_timeout(answered: bytes) -> None:
+    head, _, body = answered.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert json.loads(body)["error"]["code"] == "request_timeout"
+
+
+async def test_a_connection_that_has_nothing_more_to_ask_is_closed_without_a_word(opens: Opens) -> None:
+    client = await opens(HEAD + b"\r\n")
+    assert (await client.answer()).startswith(b"HTTP/1.1 200 OK")
+    assert await client.rest() == b""
+
+
 async def test_a_head_that_never_ends_is_closed(opens: Opens) -> None:
     client = await opens(HEAD)
     client.say(b"X-More: 1\r\n")
-    assert await client.rest() == b""
+    expect_timeout(await client.rest())
 
 
 async def test_a_second_head_has_no_longer_than_the_first(opens: Opens) -> None:
     client = await opens(HEAD + b"\r\n")
     assert (await client.answer()).startswith(b"HTTP/1.1 200 OK")
     client.say(HEAD)
-    assert await client.rest() == b""
+    expect_timeout(await client.rest())
 
 
 async def test_a_slow_body_is_not_the_connection_s_business(opens: Opens) -> None:

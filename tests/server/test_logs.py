@@ -131,6 +131,19 @@ def test_in_json_what_others_write_to_standard_error_is_objects_too() -> None:
     assert [each["logger"] for each in found] == ["kvell"] + ["kvell.stderr"] * 4
 
 
+MANY = """
+import sys
+from server.logs import set_up_logging
+set_up_logging("info", "json")
+sys.stderr.write("a word\\n" * 5000)
+"""
+
+
+def test_in_json_none_of_the_last_words_is_lost() -> None:
+    ended = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
+    assert [json.loads(line)["message"] for line in ended.stderr.splitlines()] == ["a word"] * 5000
+
+
 def test_other_scripts_stay_readable() -> None:
     record = logging.LogRecord("n", logging.INFO, "f", 1, "grüß %s", ("世界",), None)
     assert OneLine("%(message)s").format(record) == "grüß 世界"

@@ -150,7 +150,7 @@ async def test_unknown_paths_make_no_names_and_probes_no_spans(exporter: InMemor
     assert not exporter.get_finished_spans()
     await call(world.app, "GET", "/a/path/of/mine")
     span, found, _ = the_span(exporter)
-    assert (span.name, found["url.path"]) == ("GET", "/a/path/of/mine")
+    assert (span.name, found["url.path"]) == ("GET", "/*/*/*/*")  # made-up words are nobody's business
     assert "http.route" not in found
 
 

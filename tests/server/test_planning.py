@@ -13,8 +13,6 @@ from server.engine.planning import make_plan
 from server.planning import MATTER, size
 from server.settings import SETTINGS
 from tests.helpers.checkpoints import tiny_gguf
-from tests.helpers.live_server import LiveServer
-from tests.helpers.tiny_model_dir import make_model_dir
 
 runner = CliRunner()
 
@@ -70,16 +68,3 @@ def test_the_settings_that_matter_are_settings() -> None:
 
 def test_sizes_for_people() -> None:
     assert [size(number) for number in (1 << 20, 1023 << 20, 1536 << 20)] == ["1 MiB", "1,023 MiB", "1.50 GiB"]
-
-
-@pytest.mark.e2e
-def test_a_started_server_has_the_cache_that_was_planned(tmp_path: Path) -> None:
-    model = str(make_model_dir(tmp_path / "model"))
-    flags = ("--kv-cache-memory", "8MiB", "--max-num-seqs", "4", "--kv-cache-dtype", "int8")
-    planned = json.loads(plan(model, *flags, "--json").stdout)
-    with LiveServer(model, *flags, "--threads", "1") as server:
-        server.wait_ready()
-        assert server.figure("kvell_kv_cache_bytes") == planned["cache_bytes"]
-        blocks = sum(group["num_blocks"] for group in planned["groups"])
-        assert server.figure("kvell_kv_cache_blocks") == blocks
-        assert f"{planned['cache_tokens']} tokens" in "\n".join(server.output)

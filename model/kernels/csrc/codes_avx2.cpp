@@ -5,7 +5,7 @@
 //
 //   for each slice of up to DEPTH blocks (a slice of all tokens' activations stays in the second-level cache)
 //     for each pair of panels: unpack 16 rows x DEPTH blocks (15 kB, first-level cache)
-//       for each three or four tokens: add the slice to their outputs
+//       for each three or four tokens: add the slice to their outputs, and fetch some of the next pair
 //
 // The sums go through memory between slices, as float32: that changes no bit.
 #include "codes_avx2.h"
@@ -14,7 +14,11 @@ namespace kvell::avx2 {
 namespace {
 
 constexpr int DEPTH = 24;
-constexpr int64_t FEW = 16;  // tokens that are faster without unpacking first
+// Tokens that are faster without unpacking first: there is little to unpack in codes of a byte.
+template <int KIND>
+constexpr int64_t few() {
+  return KIND == KVELL_U4 ? 12 : 32;
+}
 
 struct Job {
   const kvell_matrix& m;
@@ -32,16 +36,16 @@ struct Job {
 // Calls the micro-kernel for `tokens` (1 to 4) tokens and one or two panels.
 template <int KIND, int GROUPS, int PANELS, typename Source>
 void some_tokens(const Job& job, const std::array<Source, PANELS>& sources, int panel, int64_t token,
-                 int tokens, int from, int depth) {
+                 int tokens, int from, int depth, Ahead ahead) {
   const kvell_block* x = job.blocks + token * job.depth + from;
   const Lanes out[2] = {job.lanes(panel, token), job.lanes(panel + PANELS - 1, token)};
   const int64_t stride = job.out.stride;
   const bool first = from == 0;
   switch (tokens) {
-    case 1: return micro<KIND, GROUPS, PANELS, 1>(sources, depth, x, job.depth, out, stride, first);
-    case 2: return micro<KIND, GROUPS, PANELS, 2>(sources, depth, x, job.depth, out, stride, first);
-    case 3: return micro<KIND, GROUPS, PANELS, 3>(sources, depth, x, job.depth, out, stride, first);
-    default: return micro<KIND, GROUPS, PANELS, 4>(sources, depth, x, job.depth, out, stride, first);
+    case 1: return micro<KIND, GROUPS, PANELS, 1>(sources, depth, x, job.depth, out, stride, first, ahead);
+    case 2: return micro<KIND, GROUPS, PANELS, 2>(sources, depth, x, job.depth, out, stride, first, ahead);
+    case 3: return micro<KIND, GROUPS, PANELS, 3>(sources, depth, x, job.depth, out, stride, first, ahead);
+    default: return micro<KIND, GROUPS, PANELS, 4>(sources, depth, x, job.depth, out, stride, first, ahead);
   }
 }
 
@@ -59,8 +63,21 @@ template <int KIND, int GROUPS>
 void direct(const Job& job, int panel) {
   const std::array sources{Packed<KIND, GROUPS>(job.m, panel, 0)};
   for_each_few(job.tile, [&](int64_t token, int count) {
-    some_tokens<KIND, GROUPS, 1>(job, sources, panel, token, count, 0, job.depth);
+    some_tokens<KIND, GROUPS, 1>(job, sources, panel, token, count, 0, job.depth, Ahead{});
   });
+}
+
+// What comes after this pair of panels in the tile, spread over the blocks that its tokens take.
+Ahead after(const Job& job, int panel, int from, int depth) {
+  int next = panel + 2, next_from = from;
+  if (next >= job.tile.last_panel) {
+    next = job.tile.first_panel;
+    next_from = from + depth;
+    if (next_from >= job.depth) return {};
+  }
+  const int64_t shares = (job.tile.last_token - job.tile.first_token + 3) / 4, bytes = block_bytes(job.m);
+  const auto at = [&](int number) { return reinterpret_cast<const char*>(block_at(job.m, number, next_from)); };
+  return {at(next), at(next + 1 < job.tile.last_panel ? next + 1 : next), (bytes + shares - 1) / shares};
 }
 
 template <int KIND, int GROUPS, int PANELS>
@@ -72,15 +89,18 @@ void sliced(const Job& job, int panel, int from, int depth) {
     unpack<KIND, GROUPS>(job.m, panel + p, from, depth, wide[p]);
     sources[p] = {wide[p], offset};
   }
+  Ahead ahead = after(job, panel, from, depth);
   for_each_few(job.tile, [&](int64_t token, int count) {
-    some_tokens<KIND, GROUPS, PANELS>(job, sources, panel, token, count, from, depth);
+    some_tokens<KIND, GROUPS, PANELS>(job, sources, panel, token, count, from, depth, ahead);
+    ahead.first += ahead.step * depth;
+    ahead.second += ahead.step * depth;
   });
 }
 
 template <int KIND, int GROUPS>
 void run(const Job& job) {
   const int first = job.tile.first_panel, last = job.tile.last_panel;
-  if (job.tile.last_token - job.tile.first_token <= FEW) {
+  if (job.tile.last_token - job.tile.first_token <= few<KIND>()) {
     for (int panel = first; panel < last; ++panel) direct<KIND, GROUPS>(job, panel);
     return;
   }

@@ -45,6 +45,21 @@ inline __m256 eight_scales(const uint8_t* at, int scale_bytes) {
   return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
 }
 
+// Weights that a micro-kernel fetches from memory while it multiplies others: a little of each of two panels for every block.
+struct Ahead {
+  const char *first = nullptr, *second = nullptr;
+  int64_t step = 0;  // bytes of each for a block
+
+  void next() {
+    for (int64_t byte = 0; byte < step; byte += 64) {
+      _mm_prefetch(first + byte, _MM_HINT_T0);
+      _mm_prefetch(second + byte, _MM_HINT_T0);
+    }
+    first += step;
+    second += step;
+  }
+};
+
 // A panel as it is stored.
 template <int KIND, int GROUPS>
 struct Packed {
@@ -63,10 +78,7 @@ struct Packed {
     if (offset == KVELL_IMPLIED) return _mm256_mul_ps(_mm256_set1_ps(-zero), scales(group));
     return eight_scales(at + code_bytes(KIND) + (GROUPS + group) * 8 * scale_bytes, scale_bytes);
   }
-  void next() {
-    at += stride;
-    prefetch_ahead();
-  }
+  void next() { at += stride; }
   // Panels lie one behind the other, so what comes next is always ahead, across panels and pages, where the hardware's
   // own prefetching stops. 4 kB is some 0.2 microseconds, a little more than memory takes to answer.
   void prefetch_ahead() const {
@@ -86,6 +98,7 @@ struct Unpacked {
   bool has_offset() const { return offset; }
   __m256 offsets(int group) const { return _mm256_load_ps(at->offsets[group]); }
   void next() { ++at; }
+  void prefetch_ahead() const {}
 };
 
 template <int KIND, int GROUPS>
@@ -145,10 +158,10 @@ inline void keep_here(Register& value) {
   __asm__("" : "+x"(value));
 }
 
-// Adds `depth` blocks to the outputs of PANELS panels and TOKENS tokens, which are `depth_stride` blocks apart.
+// Adds `depth` blocks to the outputs of PANELS panels and TOKENS tokens, whose blocks are x_stride apart.
 template <int KIND, int GROUPS, int PANELS, int TOKENS, typename Source>
 inline void micro(std::array<Source, PANELS> w, int depth, const kvell_block* x, int64_t x_stride, const Lanes* out,
-                  int64_t out_stride, bool first) {
+                  int64_t out_stride, bool first, Ahead ahead) {
   constexpr int REGISTERS = 8 / GROUPS, CHAIN = chain<KIND>() < REGISTERS ? chain<KIND>() : REGISTERS;
   const __m256i ones = _mm256_set1_epi16(1);
   __m256 acc[PANELS][TOKENS];
@@ -210,7 +223,11 @@ inline void micro(std::array<Source, PANELS> w, int depth, const kvell_block* x,
       }
     }
 #pragma GCC unroll 2
-    for (int p = 0; p < PANELS; ++p) w[p].next();
+    for (int p = 0; p < PANELS; ++p) {
+      w[p].next();
+      w[p].prefetch_ahead();
+    }
+    ahead.next();
   }
 #pragma GCC unroll 4
   for (int t = 0; t < TOKENS; ++t)

@@ -20,13 +20,24 @@ struct Cut {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Cut cut(const kvell_matrix& m, int64_t num_tokens) {
+// As many panels of a tile as `most` allows, in pairs, but so many that the last tiles don't leave threads without work.
+int64_t even_share(int64_t panels, int64_t most, int64_t others, int64_t threads) {
+  int64_t best = most, least = INT64_MAX;
+  for (int64_t each = most; each >= 2 && 2 * each >= most; each -= 2) {
+    const int64_t longest = ceil_div(ceil_div(panels, each) * others, threads) * each;
+    if (longest < least) least = longest, best = each;
+  }
+  return best;
+}
+
+Cut cut(const kvell_matrix& m, int64_t num_tokens, int64_t threads) {
   const int64_t slices = ceil_div(num_tokens, MAX_TOKENS);
   const int64_t tokens = ceil_div(ceil_div(num_tokens, slices), 4) * 4;  // whole micro-kernels but for the last
   const int64_t by_bytes = TILE_BYTES / panel_bytes(m);
   const int64_t by_products = TILE_PRODUCTS / (tokens * m.columns * KVELL_PANEL);
-  const int64_t panels = std::max<int64_t>(2, std::min(by_bytes, by_products) / 2 * 2);
-  return {static_cast<int>(panels), tokens, ceil_div(num_panels(m.rows), panels), ceil_div(num_tokens, tokens)};
+  const int64_t most = std::max<int64_t>(2, std::min(by_bytes, by_products) / 2 * 2), down = ceil_div(num_tokens, tokens);
+  const int64_t panels = even_share(num_panels(m.rows), most, down, threads);
+  return {static_cast<int>(panels), tokens, ceil_div(num_panels(m.rows), panels), down};
 }
 
 Tile tile_of(const kvell_matrix& m, const Cut& c, int64_t num_tokens, int64_t index) {
@@ -60,7 +71,7 @@ void kvell_matmul(kvell_team* team, const kvell_matrix* matrices, int32_t num_ma
     Cut cuts[MOST];
     int64_t ends[MOST], total = 0;
     for (int i = 0; i < count; ++i) {
-      cuts[i] = cut(matrices[i], num_tokens);
+      cuts[i] = cut(matrices[i], num_tokens, kvell_team_threads(team));
       ends[i] = total += cuts[i].across * cuts[i].down;
     }
     parallel(team, total, [&](int64_t index, int) {

@@ -62,12 +62,15 @@ void micro(const Job& job, int panel, int64_t token) {
       }
     }
   };
+  constexpr int64_t AHEAD = 2048;  // bytes of each panel
+  const int64_t panel_length = panel_bytes(m);
   int64_t column = 0;
   for (; column + 2 <= m.columns; column += 2) {
     add(column);
     add(column + 1);
-    for (int p = 0; p < PANELS; ++p)  // 1 kB ahead
-      _mm_prefetch(reinterpret_cast<const char*>(w[p]) + column * 8 * value_bytes(KIND) + 1024, _MM_HINT_T0);
+    int64_t ahead = column * KVELL_PANEL * value_bytes(KIND) + AHEAD;
+    if (ahead >= panel_length) ahead += (PANELS - 1) * panel_length;  // past its end lie the other panels of this tile
+    for (int p = 0; p < PANELS; ++p) _mm_prefetch(reinterpret_cast<const char*>(w[p]) + ahead, _MM_HINT_T0);
   }
   if (column < m.columns) add(column);
 

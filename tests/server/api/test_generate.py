@@ -122,6 +122,8 @@ async def test_the_figures_agree_with_usage_streamed_or_not(stream: bool, per_st
     assert world.figure("kvell_time_to_first_token_seconds_count") == 1
     assert world.figure("kvell_queue_seconds_sum") == 0.25
     assert world.figure("kvell_request_seconds_count") == 1
+    assert world.figure("kvell_request_prompt_tokens_sum") == usage["prompt_tokens"]
+    assert world.figure("kvell_request_generation_tokens_sum") == usage["completion_tokens"]
 
 
 async def test_tokens_past_a_stop_count_as_discarded() -> None:

@@ -125,6 +125,20 @@ async def test_a_stream_waits_for_the_prompt_s_scores_and_loses_nothing() -> Non
     assert texts == {0: "hiy", 1: "hixy"}
 
 
+async def test_a_stream_of_two_prompts_waits_for_the_scores_of_both() -> None:
+    def play(requests: Sequence[Request]) -> Iterable[Step]:
+        first, second = requests
+        yield [TokenEvent(first.id, ids_of("x"), (scored(120, 0),), prompt_logprobs=(scored(105, 0),))]
+        yield [TokenEvent(second.id, prompt_logprobs=(scored(107, 0),))]
+        yield [TokenEvent(each.id, ids_of("y"), (scored(121, 0),), finish="length") for each in requests]
+
+    prompts = [list(ids_of("hi")), list(ids_of("ok"))]
+    chunks = (await ask(make_world(play), prompt=prompts, prompt_logprobs=0, logprobs=0, stream=True)).chunks()
+    told = {c["index"]: c["prompt_logprobs"] for chunk in chunks for c in chunk["choices"] if "prompt_logprobs" in c}
+    assert [entry and list(entry) for entry in told[0]] == [None, ["105"]]
+    assert [entry and list(entry) for entry in told[1]] == [None, ["107"]]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 async def test_prompt_logprobs_come_with_the_choice_or_its_first_chunk(path: str, stream: bool) -> None:

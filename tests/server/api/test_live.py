@@ -56,6 +56,7 @@ async def test_a_look_says_how_things_stand() -> None:
         "state": "ready",
         "running": 0,
         "waiting": 0,
+        "preemptions": 0,
         "tokens_per_second": {"prompt": 0.0, "decode": 0.0},
         "time_to_first_token_seconds": 0.25,
         "groups": [],

@@ -159,6 +159,27 @@ async def test_a_path_is_one_word_in_the_line(caplog: pytest.LogCaptureFixture, 
     assert rest.startswith("status=404 outcome=refused id=")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "shown"),
+    [
+        ("GET", "/v1/models/sk-swordfish", "GET /v1/models/*"),
+        ("POST", "/swordfish/v1/completions", "POST /*/v1/completions"),
+        ("DELETE", "/v1/requests/swordfish", "DELETE /v1/requests/*"),
+        ("POST", "/v1/embeddings/swordfish", "POST /v1/embeddings/*"),
+        ("SWORDFISH", "/v2/completions", "* /*/completions"),
+        ("GET", "//swordfish//", "GET //*//"),
+    ],
+)
+async def test_of_a_path_only_words_that_routes_have_are_shown(
+    caplog: pytest.LogCaptureFixture, method: str, path: str, shown: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for keys in ([], [Key("a", b"key")]):
+        caplog.clear()
+        await call(make_world(keys=keys).app, method, path)
+        assert [record.getMessage() for record in caplog.records] == [shown]
+
+
 async def test_probes_and_scrapes_are_not_logged_unless_debugging(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kvell.request")
     for path in ("/health", "/ready", "/metrics"):

@@ -5,9 +5,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from server.engine.request import Request, TokenEvent
-from tests.helpers.api_world import Step, World, make_world, says
+from tests.helpers.api_world import READY, Step, World, make_world, says
 from tests.helpers.asgi import Answered, call
 from tests.helpers.tiny_text import ids_of
 
@@ -125,6 +126,28 @@ async def test_another_model_and_other_kernels_are_refused_with_both_names(name:
     assert "'another'" in answered.error["message"]
 
 
+KINDS = {
+    **{"backend": "native", "kernels": "avx2", "kernels_version": "f00d", "quantization": "int8"},
+    **{"dtype": "bfloat16", "kv_cache_dtype": "int8"},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_whatever_differs_in_how_it_is_computed_is_noticed(name: str) -> None:
+    receipt = await receipt_of(make_world())
+    other = make_world()
+    other.service.info = structs.replace(READY, **{name: KINDS[name]})
+    answered = await replay(other, receipt)
+    assert (answered.status, answered.error["param"]) == (400, f"receipt.{name}")
+
+
+async def test_another_tokenizer_is_another_model() -> None:
+    receipt = await receipt_of(make_world())
+    other = make_world(digest="another")
+    answered = await replay(other, receipt)
+    assert (answered.status, answered.error["param"]) == (400, "receipt.model_digest")
+
+
 SPOILT: list[tuple[list[str], Any]] = [
     (["version"], 2),
     (["endpoint"], "tokenize"),
@@ -141,6 +164,7 @@ SPOILT: list[tuple[list[str], Any]] = [
     (["request", "temperature"], 5),
     (["request", "prompt"], ["only one"]),
     (["request", "unknown"], 1),
+    (["request", "stream"], True),
     (["request", "n"], 500),
     (["request", "stream_options"], {"include_usage": True}),
     (["request", "model"], "another"),

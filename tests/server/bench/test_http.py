@@ -112,6 +112,22 @@ async def test_a_connection_is_used_again_only_when_its_answer_is_whole_and_the_
     pool.close()
 
 
+async def test_one_whose_answer_was_not_read_to_its_end_is_not_used_again(peer: Peer) -> None:
+    """The body is still to come."""
+
+    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SIZED[:-12])
+        await reader.read(-1)  # until the client hangs up
+
+    pool = Pool(Address.parse(await peer(behave)))
+    connection = await pool.take()
+    connection.send([pool.head("GET", "/", 0)])
+    assert await connection.head() == 200
+    assert not connection.reusable
+    pool.give_back(connection)
+
+
 async def test_one_that_the_server_closes_is_not_used_again(peer: Peer) -> None:
     assert not (await got(await peer(sends(ENDLESS, 99))))[2].reusable
 

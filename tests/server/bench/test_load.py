@@ -15,9 +15,12 @@ from server.bench.outcome import Outcome
 class World:
     """A clock that only `sleep` moves, and a server that takes `takes` seconds for each request."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: Callable[[Outcome], float]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, takes: Callable[[Outcome], float], *, oversleeps_s: float = 0.0
+    ) -> None:
         self.now = 0.0
         self.takes = takes
+        self.oversleeps_s = oversleeps_s
         self.seen: list[tuple[int, float]] = []
         self.most = self.open = 0
         self._sleepers: list[tuple[float, asyncio.Event]] = []
@@ -26,7 +29,7 @@ class World:
     async def sleep(self, seconds: float) -> None:
         """Until it is this one's turn: the earliest sleeper wakes when nobody else has anything to do."""
         mine = asyncio.Event()
-        self._sleepers.append((self.now + seconds, mine))
+        self._sleepers.append((self.now + seconds + self.oversleeps_s, mine))
         if len(self._sleepers) == 1:
             asyncio.get_running_loop().call_later(0.001, self._wake)
         await mine.wait()
@@ -80,6 +83,19 @@ async def test_a_slow_server_delays_no_arrival_of_an_open_loop(monkeypatch: pyte
     assert [at for _, at in sorted(world.seen)] == pytest.approx(expected)
     assert [each.due for each in sorted(run.outcomes, key=lambda each: each.number)] == pytest.approx(expected)
     assert run.load_s == 2.0
+
+
+async def test_a_client_that_is_late_changes_nothing_about_when_requests_were_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The machine sleeps half a second too long each time: requests are sent late, and latencies count from before."""
+    world = World(monkeypatch, takes=lambda outcome: 1.0, oversleeps_s=0.5)
+    shape = Shape(rate=10.0, duration_s=2.0)
+    run = await run_load(shape, world.ask, world.clock)
+    assert [each.due for each in sorted(run.outcomes, key=lambda each: each.number)] == pytest.approx(
+        [*shape.offsets()]
+    )
+    assert max(each.sent - each.due for each in run.outcomes) > 0.2
 
 
 async def test_a_closed_loop_has_so_many_at_a_time_and_all_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:

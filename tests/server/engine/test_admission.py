@@ -266,7 +266,7 @@ def test_who_asks_for_little_is_let_in_beside_the_many_of_another() -> None:
     while world.arrive() is None:
         pass
     taken = [world.arrive(owner="other") is None for _ in range(4)]
-    assert taken == [True, True, False, False], "their third would be the sixth in line"
+    assert taken == [True, True, True, False], "their fourth would be the eighth in line, and some are kept for others"
 
 
 def test_a_short_line_is_never_too_long() -> None:
@@ -280,6 +280,17 @@ def test_a_short_line_is_never_too_long() -> None:
     assert [world.arrive() for _ in range(2)] == [None] * 2
     world.now += 5.0
     assert world.arrive() is not None
+
+
+def test_those_who_gave_up_say_nothing_of_the_line_s_speed() -> None:
+    world = Overload()
+    for _ in range(5):
+        world.arrive()
+        world.now += 10.0
+        world.door.end(world.line.pop(0))
+    assert [world.arrive() for _ in range(5)] == [None] * 5
+    world.now += 5.0
+    assert world.arrive() is None
 
 
 def test_most_who_come_back_when_told_are_let_in_though_twice_as_many_strangers_keep_coming() -> None:

@@ -1,5 +1,6 @@
 """What "auto" means, and what can't start: composing the engine in this process."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,12 @@ def test_a_large_vocabulary_is_opened_before_anything_runs(
 ) -> None:
     order: list[str] = []
     monkeypatch.setattr(composing, "LARGE_VOCABULARY", large)
-    monkeypatch.setattr(composing, "open_vocabulary", lambda path: order.append("opened"))
+
+    def open_slowly(path: Path) -> None:
+        threading.Event().wait(0.1)  # whoever doesn't wait for it is warm before
+        order.append("opened")
+
+    monkeypatch.setattr(composing, "open_vocabulary", open_slowly)
     monkeypatch.setattr(composing, "warm_up", lambda *its, **named: order.append("warm"))
     load(config)
     assert order == ["opened"] * early + ["warm"]

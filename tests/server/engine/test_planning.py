@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from cache.groups import KVGroup
 from model.checkpoint.source import open_checkpoint
+from model.families.registry import to_model_config
 from server.config import EngineConfig
 from server.engine import planning
 from server.engine.compose import choose_kinds, choose_rounding, compose
@@ -114,3 +117,16 @@ def test_the_ladder_ends_where_more_would_not_be_used(tmp_path: Path) -> None:
     assert len(wide.ladder) > 3
     tokens = [rung.tokens for rung in wide.ladder]
     assert tokens == sorted(set(tokens))
+
+
+@pytest.mark.parametrize(("num_blocks", "expected"), [((33, 100), 2), ((100, 13), 3), ((100, 12), 2)])
+def test_the_scarcest_group_says_how_many_sequences_fit(
+    tmp_path: Path, num_blocks: tuple[int, int], expected: int
+) -> None:
+    """64 tokens are 16 blocks of 4; a window of 8 with chunks of 5 holds 4 of them at its worst; one block is null."""
+    path = tiny_hf(tmp_path / "m")
+    config = EngineConfig(str(path), block_size=4, max_num_batched_tokens=5)
+    model = to_model_config(open_checkpoint(path).config)
+    sizing = planning._Sizing(config, model, torch.float32, 64)
+    groups = (KVGroup(None, (0,)), KVGroup(8, (1,)))
+    assert sizing.sequences(groups, num_blocks, 64) == expected

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.engine.returns import GRACE_SECONDS, LONGEST_WAIT_SECONDS, Returns
+from server.engine.returns import FEWEST, GRACE_SECONDS, LONGEST_WAIT_SECONDS, Returns
 
 
 class Clock:
@@ -59,3 +59,54 @@ def test_a_place_is_given_up_after_a_while(clock: Clock) -> None:
     assert returns.kept_from("stranger") == 1
     clock.now += 0.01
     assert returns.kept_from("stranger") == 0
+
+
+def no_shows(returns: Returns, clock: Clock, count: int) -> None:
+    for number in range(count):
+        returns.hand_out(f"gone {number}", 1.0)
+        clock.now += 2.0
+    clock.now += 10.0
+    assert returns.kept_from("stranger") == 0
+
+
+def test_those_who_never_come_make_the_queue_no_longer(clock: Clock) -> None:
+    """Ten refusals a place of a second each: a tenth of them is expected."""
+    returns = Returns(clock)
+    no_shows(returns, clock, 60)
+    assert [returns.hand_out(str(number), 1.0) for number in range(20)] == [1] * 10 + [2] * 10
+    clock.now += 1.0
+    assert returns.kept_from("stranger") == round(FEWEST * 10)
+
+
+def test_those_who_come_are_expected_again(clock: Clock) -> None:
+    returns = Returns(clock)
+    no_shows(returns, clock, 60)
+    for number in range(60):
+        wait = returns.hand_out(str(number), 1.0)
+        clock.now += wait
+        returns.take(str(number))
+    assert [returns.hand_out(str(number), 1.0) for number in range(3)] == [1, 2, 3]
+
+
+def test_what_was_promised_to_those_who_stay_away_is_given_to_others_at_once(clock: Clock) -> None:
+    """A thousand were refused and none comes back: the next ones need not wait behind all of them."""
+    returns = Returns(clock)
+    for number in range(100):
+        returns.hand_out(f"gone {number}", 1.0)
+    for _ in range(40):
+        clock.now += 1.0
+        returns.kept_from("stranger")
+    wait = returns.hand_out("new", 1.0)
+    assert wait <= 30, "not the 61 that were promised to others"
+    clock.now += wait
+    assert returns.expects("new"), "though some of those are due later"
+
+
+def test_who_is_refused_when_they_come_counts_as_one_who_came(clock: Clock) -> None:
+    returns = Returns(clock)
+    returns.hand_out("a", 1.0)
+    clock.now += 1.0
+    returns.hand_out("a", 1.0)
+    assert returns.kept_from("stranger") == 0, "the old place is no longer kept"
+    clock.now += 1.0
+    assert returns.kept_from("stranger") == 1

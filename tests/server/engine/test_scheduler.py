@@ -8,6 +8,7 @@ from cache.groups import KVGroup
 from cache.manager import CacheManager
 from model.sampling_params import SamplingParams
 from server.engine.generation import Generation
+from server.engine.pacing import Budget
 from server.engine.request import Request
 from server.engine.scheduler import Limits, Plan, Scheduler
 
@@ -50,7 +51,7 @@ class Bench:
         return generation
 
     def plan(self, budget: int | None = None, now: float = 1.0) -> Plan:
-        return self.scheduler.plan(prompt_budget=self.most if budget is None else budget, now=now)
+        return self.scheduler.plan(Budget(self.most if budget is None else budget), now=now)
 
     def commit(self, plan: Plan) -> None:
         """As if the step had been run."""
