@@ -16,6 +16,7 @@ from cache.groups import KVGroup
 
 CODES = torch.int8
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+_HUGE_PAGE = 2 << 20  # what memory is mapped by, where the system can: so the first blocks lie on one, too
 
 
 class KVPool:
@@ -162,6 +163,7 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     num_bytes = math.prod(shape) * dtype.itemsize
-    raw = np.zeros(num_bytes + _ALIGNMENT, dtype=np.uint8)
-    skip = -raw.ctypes.data % _ALIGNMENT
+    alignment = _HUGE_PAGE if num_bytes >= _HUGE_PAGE else _ALIGNMENT
+    raw = np.zeros(num_bytes + alignment, dtype=np.uint8)
+    skip = -raw.ctypes.data % alignment
     return torch.from_numpy(raw[skip : skip + num_bytes]).view(dtype).view(shape)

@@ -72,6 +72,9 @@ def test_neighbours_get_the_same_bits_and_the_logits_come_back() -> None:
     masks = [None, mask_of(3, 4), None, mask_of(60), None]
     together = Sampler().sample(values, [row(p, m) for p, m in zip(params, masks, strict=True)])
     assert [together[i] for i in (0, 2, 4)] == [alone[i] for i in (0, 2, 4)]
+    bound = [Sampler().sample(values[i : i + 1].clone(), [row(params[i], masks[i])])[0] for i in (1, 3)]
+    assert [together[i] for i in (1, 3)] == bound
+    assert together[3].token == 60
     assert torch.equal(values, before)
 
 
