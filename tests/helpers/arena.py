@@ -94,7 +94,7 @@ class ReadyWatch:
 
     def _watch(self) -> None:
         missing_since: float | None = None
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(0.1):
             works = any(_works(pid) for pid in children(self._server.process.pid))
             missing_since = None if works else missing_since or time.monotonic()
             try:
@@ -106,6 +106,15 @@ class ReadyWatch:
             assert (answer.status == 200) == (answer.json()["state"] == "ready")
             if answer.status == 200 and missing_since is not None:
                 self.longest_lie_s = max(self.longest_lie_s, time.monotonic() - missing_since)
+
+
+def is_over(pidfd: int) -> bool:
+    """Whether that process is gone."""
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def _works(pid: int) -> bool:
@@ -196,9 +205,10 @@ class Arena:
 
     def kill_the_engine(self, number: signal.Signals = signal.SIGKILL) -> None:
         """And wait for the next one."""
-        restarts = self.server.figure("kvell_engine_restarts_total")
-        os.kill(self.server.engine_pid, number)
-        self.server.until(lambda: self.server.figure("kvell_engine_restarts_total") > restarts, "no new engine")
+        engine = os.pidfd_open(self.server.engine_pid)
+        signal.pidfd_send_signal(engine, number)
+        self.server.until(lambda: is_over(engine), "the old engine is still there")
+        os.close(engine)
         self.until_ready()
 
     # what is left
@@ -206,7 +216,9 @@ class Arena:
     def until_ready(self) -> float:
         """How long that took."""
         began = time.monotonic()
-        self.server.until(lambda: self.server.request("GET", "/ready").status == 200, "never ready again")
+        while self.server.request("GET", "/ready").status != 200:
+            assert time.monotonic() < began + PATIENCE, "never ready again"
+            time.sleep(0.1)  # all processors are needed to load the engine
         return time.monotonic() - began
 
     def settle(self) -> None:
