@@ -45,14 +45,15 @@ def test_the_engine_is(arena: Arena, report: Report, number: signal.Signals) -> 
 def test_the_engine_gets_no_more_memory(arena: Arena, report: Report) -> None:
     """Whatever breaks, a request or the engine, nobody hangs, and all works again when there is memory."""
     for round_id in range(REPEATS):
-        large = [LARGE, arena.rng.randrange(100), 100 + round_id]
+        after = arena.rng.randrange(100)
+        large = {"prompt": [LARGE, after, 100 + round_id], "max_tokens": after + 1}
         with arena.watched():
             engine = arena.server.engine_pid
             crowd = arena.crowd()
             arena.some_moment(crowd)
             with report.recovering():
                 limit_memory(engine, arena.rng.choice([0, 8 << 20]))
-                starved = [arena.ask(large), arena.ask([77] * 1200, max_tokens=300, logprobs=5, echo=True)]
+                starved = [arena.ask(**large), arena.ask([77] * 1200, max_tokens=300, logprobs=5, echo=True)]
                 heard = crowd.join()
                 arena.until_ready()
                 if arena.server.engine_pid == engine:
@@ -60,7 +61,7 @@ def test_the_engine_gets_no_more_memory(arena: Arena, report: Report) -> None:
             arena.settle()
         assert starved[0].code in ("engine_unavailable", "generation_failed")
         assert {each.code for each in (*heard, *starved)} <= {None, "engine_unavailable", "generation_failed"}
-        assert arena.ask(large).outcome == "ok"
+        assert arena.ask(**large).outcome == "ok"
         report.hear(*heard, *starved)
 
 
