@@ -91,7 +91,7 @@ class Admission:
         if most is not None and own and own + tokens > most:
             message = f"requests of this key that wait may take {own} tokens; its limit is {most}"
             self._refuse(TooManyRequests, visitor, message)
-        self._check_wait(visitor, count)
+        self._check_wait(visitor)
         kept = min(self._returns.kept_from(visitor.mark), self._capacity // 2)
         if len(self._held) + count > self._capacity - kept:
             message = f"{len(self._held)} sequences run or wait; {count} more would pass the limit of {self._capacity}"
@@ -101,12 +101,15 @@ class Admission:
             message = f"requests that wait may take {waiting} tokens; {tokens} more would pass the limit of {limit}"
             self._refuse(TooBusy, visitor, message)
 
-    def _check_wait(self, visitor: Visitor, count: int) -> None:
-        """Whoever was told to come now has twice the room: clients come on whole seconds, and so by chance together."""
+    def _check_wait(self, visitor: Visitor) -> None:
+        """By the place of a request's first sequence: one that asks for many answers would else never be let in.
+
+        Whoever was told to come now has twice the room: clients come on whole seconds, and so by chance together.
+        """
         limit, speed = self._queue_s, self._waits.places_per_second
         if limit is None or speed is None or self._waits.standing_s <= limit:
             return
-        place, room = self._waits.place(visitor.owner) + count - 1, max(FEWEST_PLACES, limit * speed)
+        place, room = self._waits.place(visitor.owner), max(FEWEST_PLACES, limit * speed)
         if self._returns.expects(visitor.mark):
             room *= 2
         if place + min(self._returns.kept_from(visitor.mark), room / 2) > room:

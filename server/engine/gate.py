@@ -60,7 +60,8 @@ class Gate:
 
     def release(self) -> list[Request]:
         """Those that go in now, in order. Call it whenever something came or ended."""
-        if self._closed and self._inside:
+        is_turn = self._turn_began is not None  # a suspect is inside, or was just now
+        if self._closed and self._inside and (self._accused or is_turn):
             return []
         if self._closed and (not self._accused or self._turn_is_over()):
             self._closed = False

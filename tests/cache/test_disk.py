@@ -14,7 +14,7 @@ from cache.directory import BlockDirectory
 from cache.disk import Bytes, DiskCache, Load
 from cache.node import Node
 from cache.record import Names
-from tests.helpers.on_disk import ROOMY, files_in
+from tests.helpers.on_disk import ROOMY, files_in, hold
 from tests.helpers.waiting import eventually_blocking as until
 
 SIZE = 4
@@ -234,8 +234,7 @@ def test_a_load_that_was_dropped_reads_no_further(opened: Callable[[], DiskCache
     disk = opened()
     names = disk.names(TOKENS, "", "")
     keep(disk, names, chain(3))
-    gate = threading.Event()
-    disk._do(gate.wait)
+    gate = hold(disk)
     load = disk.load(names, 0, 3)
     load.dropped = True
     gate.set()

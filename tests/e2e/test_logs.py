@@ -14,11 +14,13 @@ import pytest
 from server.top import run as watch
 from tests.helpers.collector import running_collector
 from tests.helpers.live_server import LiveServer, open_pidfd
+from tests.helpers.scrapes import assert_same, promised, samples, scraped
 from tests.helpers.tiny_model_dir import make_model_dir
 
 pytestmark = pytest.mark.e2e
 
 SMALL = ("--threads", "1", "--kv-cache-memory", "64MiB", "--log-format", "json", "--log-level", "debug")
+VLLM = ("--metrics-compat", "vllm", "--block-size", "32")
 KEY, SECRET = "sk-swordfish", "marlin is the codeword"
 EVIL = "/x%0A%7B%22level%22:%22info%22%7D%0D%0Ay%20outcome=ok"
 
@@ -32,6 +34,7 @@ class Said:
     records: list[dict[str, Any]]
     spans: list[Any]
     top: str  # what `kvell top` printed
+    metrics: str
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +43,16 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
     model = make_model_dir(tmp_path_factory.mktemp("models") / "tiny")
     with (
         running_collector() as collector,
-        LiveServer(str(model), *SMALL, "--otlp-endpoint", collector.url, env={"KVELL_API_KEY": KEY}) as server,
+        LiveServer(str(model), *SMALL, *VLLM, "--otlp-endpoint", collector.url, env={"KVELL_API_KEY": KEY}) as server,
     ):
         server.wait_ready()
         server.headers = {"Authorization": f"Bearer {KEY}"}
-        ask = {"prompt": SECRET, "max_tokens": 4, "user": SECRET}
+        ask = {"prompt": SECRET, "max_tokens": 4, "ignore_eos": True, "user": SECRET}
         for headers in (server.headers, {"x_api_key": KEY}, {"x_api_key": "wrong-" + KEY}):
             server.request("POST", "/v1/completions", ask, x_request_id="mine", **headers)
         server.request("POST", "/v1/completions", ask | {SECRET: SECRET}, **server.headers)
         server.request("GET", EVIL, **server.headers)
+        metrics = server.request("GET", "/metrics", **server.headers).body.decode()
         with contextlib.redirect_stdout(io.StringIO()) as top:
             watch(server.url, api_key=KEY)
         with socket.create_connection(("127.0.0.1", server.port)) as odd:
@@ -59,7 +63,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
     return Said(
-        server.output, server.errors, [json.loads(line) for line in server.errors], collector.spans(), top.getvalue()
+        server.output,
+        server.errors,
+        [json.loads(line) for line in server.errors],
+        collector.spans(),
+        top.getvalue(),
+        metrics,
     )
 
 
@@ -108,6 +117,13 @@ def test_no_key_and_no_prompt_is_anywhere(said: Said) -> None:
     written = "\n".join(said.errors) + str(said.spans)
     assert "swordfish" not in written
     assert "marlin" not in written
+
+
+def test_its_figures_are_the_ones_on_the_page(said: Said) -> None:
+    assert_same(scraped(said.metrics), promised())
+    assert 'vllm:generation_tokens_total{engine="0",model_name="tiny"} 8.0' in said.metrics
+    shape = {name: dict(labels) for (name, labels), value in samples(said.metrics).items() if value == 1}
+    assert shape["vllm:cache_config_info"]["block_size"] == "32"
 
 
 def test_kvell_top_shows_the_server_with_its_key(said: Said) -> None:

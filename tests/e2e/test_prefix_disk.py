@@ -96,26 +96,25 @@ def expect_private(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_server_killed_while_it_writes_leaves_only_what_is_right(model: Path, tmp_path: Path) -> None:
     rng = Random(11)
-    prompts = [[rng.randrange(3, 200) for _ in range(180)] for _ in range(6)]
-    expected: list[Any] = []
-    for _ in range(3):
+    rounds = [[[rng.randrange(3, 200) for _ in range(180)] for _ in range(6)] for _ in range(3)]
+    early: list[Any] = []
+    for prompts in rounds:
         with serve(model, tmp_path) as server:
             server.wait_ready()
             jobs = [lambda p=p: ask(server, prompt=p) for p in prompts]
-            answers = at_once(*jobs, lambda: kill(server, tmp_path, rng))[:-1]
-            expected.append(answers)
+            early += at_once(*jobs, lambda: kill(server, tmp_path, rng))[:-1]
+    every = [prompt for prompts in rounds for prompt in prompts]
     with serve(model, tmp_path) as server:
         server.wait_ready()
-        final = [ask(server, prompt=prompt) for prompt in prompts]
+        final = [ask(server, prompt=prompt) for prompt in every]
         assert server.figure('kvell_prefix_cache_disk_blocks_total{action="refused"}') == 0
         assert not any("Traceback" in line for line in server.errors)
     assert sum(cached for _, cached in final) > 0
     with serve(model, tmp_path / "other") as server:
         server.wait_ready()
-        assert [ask(server, prompt=prompt)[0] for prompt in prompts] == [said for said, _ in final]
-    for answers in expected:
-        for answer, (said, _) in zip(answers, final, strict=True):
-            assert isinstance(answer, Exception) or answer[0] == said
+        assert [ask(server, prompt=prompt)[0] for prompt in every] == [said for said, _ in final]
+    for answer, (said, _) in zip(early, final, strict=True):
+        assert isinstance(answer, Exception) or answer[0] == said
 
 
 @pytest.mark.slow

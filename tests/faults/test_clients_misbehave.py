@@ -9,11 +9,13 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import REPEATS, Report
-from tests.helpers.arena import LENGTH, Arena, Heard, prompt_of
+from tests.faults.conftest import REPEATS, SEED, Report
+from tests.helpers.arena import FAULTY, LENGTH, SMALL, Arena, Heard, is_over, prompt_of
+from tests.helpers.live_server import LiveServer
 
 pytestmark = pytest.mark.e2e
 
@@ -104,8 +106,15 @@ def open_files(arena: Arena) -> int:
     return len(os.listdir(f"/proc/{arena.server.process.pid}/fd"))
 
 
-def test_sigterm_twice(arena: Arena, report: Report) -> None:
+def test_sigterm_twice(arena: Arena, model: Path, report: Report) -> None:
     """The last test of this server: it ends at once, and every client hears an error or the end of its connection."""
+    end_twice(arena, report)
+    for round_id in range(1, REPEATS):
+        with LiveServer(str(model), *SMALL, command=FAULTY) as live:
+            end_twice(Arena(live.wait_ready(), seed=SEED + round_id), report)
+
+
+def end_twice(arena: Arena, report: Report) -> None:
     engine = os.pidfd_open(arena.server.engine_pid)
     crowd = arena.crowd()
     arena.some_moment(crowd)
@@ -114,16 +123,9 @@ def test_sigterm_twice(arena: Arena, report: Report) -> None:
         arena.server.until(lambda: arena.server.request("GET", "/ready").status == 503, "/ready stayed 200")
         late = arena.ask(prompt_of(0), note=False)
         assert (late.outcome, late.code) in {("unavailable", "shutting_down"), ("nothing", None)}
-    arena.server.process.terminate()
-    assert arena.server.wait() in (0, 128 + 15)  # 0: all had ended before the second
-    report.hear(*crowd.join())
-    arena.server.until(lambda: is_over(engine), "the engine outlived its server")
+    with report.recovering():
+        arena.server.process.terminate()
+        assert arena.server.wait() in (0, 128 + signal.SIGTERM)  # 0: all had ended before the second
+        report.hear(*crowd.join())
+        arena.server.until(lambda: is_over(engine), "the engine outlived its server")
     os.close(engine)
-
-
-def is_over(pidfd: int) -> bool:
-    try:
-        signal.pidfd_send_signal(pidfd, 0)
-    except ProcessLookupError:
-        return True
-    return False

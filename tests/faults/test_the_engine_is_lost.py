@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.conftest import REPEATS, Report
 from tests.helpers.arena import Arena, Heard, ReadyWatch
-from tests.helpers.faults import ABORT, ABORTING_PATTERN, EXIT, HANG, SEGFAULT, SPIN
+from tests.helpers.faults import ABORT, ABORTING_PATTERN, EXIT, HANG, LARGE, SEGFAULT, SPIN
 
 pytestmark = pytest.mark.e2e
 
@@ -44,22 +44,31 @@ def test_the_engine_is(arena: Arena, report: Report, number: signal.Signals) -> 
 
 def test_the_engine_gets_no_more_memory(arena: Arena, report: Report) -> None:
     """Whatever breaks, a request or the engine, nobody hangs, and all works again when there is memory."""
-    for _ in range(REPEATS):
+    for round_id in range(REPEATS):
+        after = arena.rng.randrange(100)
+        large = {"prompt": [LARGE, after, 100 + round_id], "max_tokens": after + 1}
         with arena.watched():
             engine = arena.server.engine_pid
             crowd = arena.crowd()
             arena.some_moment(crowd)
             with report.recovering():
-                used = int(Path(f"/proc/{engine}/statm").read_text().split()[0]) * resource.getpagesize()
-                resource.prlimit(engine, resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
-                longer = arena.ask([77] * 1500, max_tokens=300, logprobs=5, echo=True)
-                heard = [*crowd.join(), longer]
+                limit_memory(engine, arena.rng.choice([0, 8 << 20]))
+                starved = [arena.ask(**large), arena.ask([77] * 1200, max_tokens=300, logprobs=5, echo=True)]
+                heard = crowd.join()
+                arena.until_ready()
                 if arena.server.engine_pid == engine:
                     resource.prlimit(engine, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-                arena.until_ready()
             arena.settle()
-        assert {each.code for each in heard} <= {None, "engine_unavailable", "generation_failed"}
-        report.hear(*heard)
+        assert starved[0].code in ("engine_unavailable", "generation_failed")
+        assert {each.code for each in (*heard, *starved)} <= {None, "engine_unavailable", "generation_failed"}
+        assert arena.ask(**large).outcome == "ok"
+        report.hear(*heard, *starved)
+
+
+def limit_memory(pid: int, more: int) -> None:
+    """So many bytes more than it has now, and not one beyond."""
+    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
 
 
 def test_a_request_crashes_the_engine(arena: Arena, report: Report) -> None:

@@ -99,7 +99,7 @@ def test_files_of_the_cache_are_spoiled_and_the_engine_is_lost(odd: Arena, folde
 def spoil(files: list[Path], rng: Random) -> None:
     """Flip a bit in each, or cut it, or empty it."""
     for path in files:
-        content = bytearray(path.read_bytes())
+        content = bytearray(path.read_bytes()) or bytearray(1)
         where = rng.randrange(len(content))
         content[where] ^= 1 << rng.randrange(8)
         path.write_bytes(rng.choice([content, content[:where], b""]))

@@ -81,31 +81,46 @@ class ReadyWatch:
         self._server = server
         self.states: list[str] = []  # that /ready told, without repetitions
         self.longest_lie_s = 0.0
+        self.contradicts = False  # its status and its state, ever
+        self._missing_since: float | None = None  # since when there is no engine that works
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "ReadyWatch":
+        self._look()
         self._thread.start()
         return self
 
     def __exit__(self, *how: object) -> None:
         self._stop.set()
         self._thread.join(PATIENCE)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self._look()
 
     def _watch(self) -> None:
-        missing_since: float | None = None
-        while not self._stop.wait(0.05):
-            works = any(_works(pid) for pid in children(self._server.process.pid))
-            missing_since = None if works else missing_since or time.monotonic()
-            try:
-                answer = self._server.request("GET", "/ready")
-            except (OSError, http.client.HTTPException):
-                continue  # the server is on its way out
-            if not self.states or self.states[-1] != answer.json()["state"]:
-                self.states.append(answer.json()["state"])
-            assert (answer.status == 200) == (answer.json()["state"] == "ready")
-            if answer.status == 200 and missing_since is not None:
-                self.longest_lie_s = max(self.longest_lie_s, time.monotonic() - missing_since)
+        while not self._stop.wait(0.1):
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the server is on its way out
+                self._look()
+
+    def _look(self) -> None:
+        works = any(_works(pid) for pid in children(self._server.process.pid))
+        self._missing_since = None if works else self._missing_since or time.monotonic()
+        answer = self._server.request("GET", "/ready")
+        state = answer.json()["state"]
+        if not self.states or self.states[-1] != state:
+            self.states.append(state)
+        self.contradicts |= (answer.status == 200) != (state == "ready")
+        if answer.status == 200 and self._missing_since is not None:
+            self.longest_lie_s = max(self.longest_lie_s, time.monotonic() - self._missing_since)
+
+
+def is_over(pidfd: int) -> bool:
+    """Whether that process is gone."""
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def _works(pid: int) -> bool:
@@ -192,13 +207,15 @@ class Arena:
         """While inside, /ready has to tell the truth."""
         with ReadyWatch(self.server) as watch:
             yield watch
+        assert not watch.contradicts
         assert watch.longest_lie_s <= grace_s, f"/ready told of a dead engine for {watch.longest_lie_s:.1f} s"
 
     def kill_the_engine(self, number: signal.Signals = signal.SIGKILL) -> None:
         """And wait for the next one."""
-        restarts = self.server.figure("kvell_engine_restarts_total")
-        os.kill(self.server.engine_pid, number)
-        self.server.until(lambda: self.server.figure("kvell_engine_restarts_total") > restarts, "no new engine")
+        engine = os.pidfd_open(self.server.engine_pid)
+        signal.pidfd_send_signal(engine, number)
+        self.server.until(lambda: is_over(engine), "the old engine is still there")
+        os.close(engine)
         self.until_ready()
 
     # what is left
@@ -206,7 +223,9 @@ class Arena:
     def until_ready(self) -> float:
         """How long that took."""
         began = time.monotonic()
-        self.server.until(lambda: self.server.request("GET", "/ready").status == 200, "never ready again")
+        while self.server.request("GET", "/ready").status != 200:
+            assert time.monotonic() < began + PATIENCE, "never ready again"
+            time.sleep(0.1)  # all processors are needed to load the engine
         return time.monotonic() - began
 
     def settle(self) -> None:

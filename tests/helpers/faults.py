@@ -12,7 +12,9 @@ SPIN = 5  # the step never ends, holding the interpreter lock
 DEVOUR = 6  # more memory than there is
 SAMPLER = 7  # an exception in sampling
 EXIT = 8  # the process ends as if all were well
-FAULTS = range(RAISE, EXIT + 1)
+LARGE = 9  # needs LARGE_BYTES for a moment, which are there unless somebody limits them
+FAULTS = range(RAISE, LARGE + 1)
+LARGE_BYTES = 256 << 20
 
 BAD_GRAMMAR_SEED = 666  # a constrained request with this seed: its mask can't be made, three tokens in
 ABORTING_PATTERN = "abort(ing)?"  # a regex that takes the process down while it is compiled

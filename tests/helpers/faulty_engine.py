@@ -21,7 +21,7 @@ from server.engine.constraint import GrammarMask, Grammars
 from server.engine.engine import Engine
 from server.engine.request import Constraint
 from server.engine.scheduler import Work
-from tests.helpers.faults import ABORTING_PATTERN, BAD_GRAMMAR_SEED, FAULTS, SAMPLER, jump_the_clock
+from tests.helpers.faults import ABORTING_PATTERN, BAD_GRAMMAR_SEED, FAULTS, LARGE_BYTES, SAMPLER, jump_the_clock
 
 Composed = tuple[main.Core, main.Ready]
 
@@ -44,6 +44,8 @@ def misbehave(fault: int) -> None:
             bytearray(1 << 46)
         case 8:
             os._exit(0)
+        case 9:
+            bytearray(LARGE_BYTES)
 
 
 def is_due(prompt: Sequence[int], output: Sequence[int]) -> int | None:

@@ -1,5 +1,6 @@
 """Blocks on disk for engines under test: what is there is waited for, and the folder can be looked at and spoiled."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,14 @@ def kept_in(
     yield make
     for cache in caches:
         cache.close()
+
+
+def hold(disk: DiskCache) -> threading.Event:
+    """The disk's thread stands still from now on, until the event is set."""
+    held, gate = threading.Event(), threading.Event()
+    disk._do(lambda: (held.set(), gate.wait()))
+    held.wait()
+    return gate
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -269,6 +269,15 @@ def test_who_asks_for_little_is_let_in_beside_the_many_of_another() -> None:
     assert taken == [True, True, True, False], "their fourth would be the eighth in line, and some are kept for others"
 
 
+def test_a_request_for_many_answers_needs_room_for_the_first() -> None:
+    world = Overload()
+    world.serve(10, arrivals=2)
+    world.serve(1)
+    assert len(world.line) <= 1
+    world.enter(20)
+    assert world.arrive() is not None, "they make a line"
+
+
 def test_a_short_line_is_never_too_long() -> None:
     """One is served in ten seconds; still two may wait."""
     world = Overload()

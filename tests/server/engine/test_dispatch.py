@@ -163,12 +163,23 @@ async def test_who_leaves_while_inside_is_cancelled_and_who_leaves_outside_is_no
 async def test_who_leaves_while_there_is_no_engine_sends_nothing(world: World) -> None:
     world.suspect("s")
     world.ask("a")
-    outside = world.ask("s2")
+    outside, other = world.ask("s2"), world.ask("b")
     world.dispatch.lose(LOST)
     world.sent.clear()
     outside.close()
     assert world.news() == []
+    other.close()
     assert world.dispatch.idle.is_set()
+
+
+async def test_when_the_suspect_that_all_wait_for_leaves_they_go_in(world: World) -> None:
+    world.suspect("s")
+    world.ask("a")
+    outside = world.ask("s2")
+    world.ask("b")
+    world.news()
+    outside.close()
+    assert world.news() == [("b",)]
 
 
 @pytest.mark.parametrize(("enough", "next_one"), [(True, ("s3", "a")), (False, ("s3",))])

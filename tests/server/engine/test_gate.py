@@ -126,6 +126,13 @@ def test_the_first_crash_condemns_nobody_not_even_who_happened_to_be_alone() -> 
     assert engine.gate.suspects.suspects(asks("a"))
 
 
+def test_company_saves_from_being_condemned_whoever_is_suspected() -> None:
+    engine = Engine()
+    engine.ask("a", "b")
+    engine.gate.suspects.suspect(map(asks, "ab"))
+    assert engine.crash("a", "b") == Loss(("a", "b"), ())
+
+
 def test_a_second_crash_alone_condemns() -> None:
     engine = Engine()
     engine.suspect("a", "s")
@@ -216,8 +223,22 @@ def test_who_gives_up_outside_leaves_no_trace() -> None:
     engine.ask("b")
     assert engine.gate.give_up(["s2", "b", "nobody"], answered=False) == []
     assert engine.gate.num_outside == 0
-    assert engine.ask("c") == [], "until those inside have ended"
-    assert engine.end("a") == ["c"]
+    assert engine.ask("c") == ["c"]
+
+
+def test_when_the_only_suspect_outside_leaves_the_others_go_in_beside_those_inside() -> None:
+    engine = Engine()
+    engine.suspect("s")
+    engine.ask("a")
+    engine.ask("s2")
+    engine.ask("b")
+    engine.gate.give_up(["s2"], answered=False)
+    assert engine.release() == ["b"]
+    engine.ask("s3")
+    engine.end("a", "b")
+    engine.ask("c")
+    engine.gate.give_up(["s3"], answered=False)
+    assert engine.release() == [], "s3 is inside until the engine says otherwise"
 
 
 @pytest.mark.parametrize("seed", range(40))

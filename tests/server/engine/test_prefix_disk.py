@@ -59,7 +59,14 @@ def test_the_same_model_and_settings_find_what_was_kept_even_under_another_name(
 
 
 @pytest.mark.parametrize(
-    "change", [{"block_size": 8}, {"dtype": "bfloat16"}, {"kv_cache_dtype": "bfloat16"}, {"quantize": "int8"}]
+    "change",
+    [
+        {"block_size": 8},
+        {"dtype": "bfloat16"},
+        {"dtype": "bfloat16", "kv_cache_dtype": "float32"},
+        {"kv_cache_dtype": "bfloat16"},
+        {"quantize": "int8"},
+    ],
 )
 def test_another_form_of_keys_and_values_finds_nothing(config: EngineConfig, change: dict[str, Any]) -> None:
     assert cached_tokens(config) == 0

@@ -14,7 +14,8 @@ from model.sampling_params import SamplingParams
 from server.engine import reloading
 from server.engine.reloading import Reloader, Reloading
 from server.engine.request import Request
-from tests.helpers.on_disk import files_in, kept_in, totals
+from tests.helpers.fake_model import BAD_LOGITS
+from tests.helpers.on_disk import files_in, hold, kept_in, totals
 from tests.helpers.worlds import Setting, World, make_world, solo
 
 SETTING = Setting(num_blocks=(60,), max_num_batched_tokens=32)
@@ -73,6 +74,9 @@ def test_what_is_in_memory_is_not_read(world: World) -> None:
 
 
 def test_a_step_fills_a_bounded_number_of_bytes(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = named("other", prompt=PROMPT[::-1])
+    with kept_in(kept) as disk:
+        make_world(SETTING, disk=disk).run([other])
     with kept_in(kept) as disk:
         world = make_world(SETTING, disk=disk)
         monkeypatch.setattr(reloading, "FILL_BYTES", 3 * reloader(world)._disk.block_bytes)
@@ -85,10 +89,12 @@ def test_a_step_fills_a_bounded_number_of_bytes(kept: Path, monkeypatch: pytest.
         )
         starts: list[int] = []
         monkeypatch.setattr(reloader(world), "begin_step", wrapped(reloader(world).begin_step, starts, filled))
-        world.run([REQUEST, named("other", prompt=PROMPT[::-1])])
+        world.run([REQUEST, other])
         assert max(filled) == 3
-        assert sum(filled) == NUM_BLOCKS
-        assert max(later - earlier for earlier, later in pairwise(starts)) <= 2 * 3
+        assert sum(filled) == 2 * NUM_BLOCKS
+        assert max(later - earlier for earlier, later in pairwise(starts)) <= 3 + 2, (
+            "one more may begin while a byte is left"
+        )
 
 
 def wrapped(begin_step: Callable[[], None], starts: list[int], filled: list[int]) -> Callable[[], None]:
@@ -157,6 +163,29 @@ def test_prompts_that_are_scored_are_computed(world: World) -> None:
     answer = world.run([named("x", prompt_logprobs=0)])["x"]
     assert answer.cached_tokens == 0
     assert len(answer.prompt_logprobs) == 80
+
+
+def test_what_a_neighbour_computed_meanwhile_is_not_filled_again(world: World) -> None:
+    gate = hold(reloader(world)._disk)
+    world.engine.submit([REQUEST])
+    world.step()
+    world.engine.submit([named("scored", prompt=PROMPT[:17], max_tokens=0, prompt_logprobs=0)])
+    while not world.answers.get("scored") or not world.answers["scored"].finish:
+        world.step()
+    world.step()
+    gate.set()
+    world.run([])
+    assert world.answers["x"].cached_tokens == 80
+    assert world.answers["x"].tokens == solo(REQUEST, (None,)).tokens
+    assert totals(world)[0] == NUM_BLOCKS
+
+
+def test_what_a_failed_request_used_is_removed_too(kept: Path) -> None:
+    with kept_in(kept) as disk:
+        world = make_world(SETTING, disk=disk)
+        failed = world.run([named("bad", prompt=(*PROMPT[:41], BAD_LOGITS))])["bad"]
+        assert (failed.finish, failed.cached_tokens) == ("error", 40)
+    assert len(files_in(kept)) == NUM_BLOCKS - 10
 
 
 def test_a_cancelled_prompt_is_not_kept_and_a_cancelled_answer_is(tmp_path: Path) -> None:
