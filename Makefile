@@ -6,6 +6,7 @@
 #   make test-contract                  the API's longest tests whole: fifty replays, all schemas at both temperatures
 #   make test-clients                   other projects' clients (litellm, langchain, llm, lm-eval, openai's for node)
 #   make test-faults [FAULT_REPEATS=20] every fault that often, at random moments, and a table of what was seen
+#   make test-disk                      prefixes on disk through kills and spoiled files; the log's secrets in both formats
 #   make check                          lint, types, architecture
 #   make test-page                      the page in a real Chromium
 #   make test-prometheus                figures, alerts and dashboard against a real Prometheus, where one is installed
@@ -28,7 +29,7 @@ TEST_WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --prefer-binary -c $(CONSTRAINTS)
 
-.PHONY: serve install test test-contract test-faults test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
+.PHONY: serve install test test-contract test-faults test-disk test-clients check test-page test-prometheus test-native test-avx512 test-neon bench-peers format clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -45,6 +46,9 @@ test-faults: $(VENV)/.installed-test
 
 test-contract: $(VENV)/.installed-test
 	KVELL_TEST_COMPLETE=1 $(BIN)/python -m pytest -q -rP tests/e2e/test_real_model.py tests/reference/test_logprobs_over_http.py
+
+test-disk: $(VENV)/.installed-test
+	KVELL_TEST_COMPLETE=1 $(BIN)/python -m pytest -q tests/e2e/long_prefix_disk.py tests/e2e/test_prefix_disk.py tests/e2e/test_secrets.py
 
 # In an environment of their own: they are large, and their pins (constraints-clients.txt) are not ours. The server under
 # test runs in .venv.

@@ -109,18 +109,16 @@ class KVPool:
 
     def export_blocks(self, blocks: Sequence[Sequence[int]]) -> NDArray[np.uint8]:
         """The bytes of n blocks of every group, blocks[group] (n,) -> (n, bytes_of_blocks). Copies."""
-        out = torch.empty((len(blocks[0]), self.bytes_of_blocks()), dtype=torch.uint8)
+        out = np.empty((len(blocks[0]), self.bytes_of_blocks()), dtype=np.uint8)
         for group, start, plane in self._planes():
-            out[:, start : start + plane.shape[1]] = plane[_ids(blocks[group], plane)].cpu()
-        return out.numpy()
+            out[:, start : start + plane.shape[1]] = _take(plane, blocks[group])
+        return out
 
     def import_blocks(self, blocks: Sequence[Sequence[int]], data: NDArray[np.uint8]) -> None:
         """What `export_blocks` gave, into n blocks of every group; never the null block."""
         assert all(block for ids in blocks for block in ids), "the null block stays zero"
-        rows = torch.from_numpy(data)
         for group, start, plane in self._planes():
-            part = rows[:, start : start + plane.shape[1]]
-            plane.index_copy_(0, _ids(blocks[group], plane), part.to(plane.device))
+            _put(plane, blocks[group], data[:, start : start + plane.shape[1]])
 
     def _planes(self) -> Iterator[tuple[int, int, Tensor]]:
         """Every storage as bytes (num_blocks, bytes per block), with its group and where it begins in a record."""
@@ -132,6 +130,21 @@ class KVPool:
                     plane = storage.flatten(1).view(torch.uint8)
                     yield group, start, plane
                     start += plane.shape[1]
+
+
+def _take(plane: Tensor, blocks: Sequence[int]) -> NDArray[np.uint8]:
+    """Rows of bytes. On a CPU numpy copies them over ten times as fast as torch's indexing."""
+    if plane.device.type == "cpu":
+        rows: NDArray[np.uint8] = plane.numpy()[list(blocks)]
+        return rows
+    return plane[_ids(blocks, plane)].cpu().numpy()
+
+
+def _put(plane: Tensor, blocks: Sequence[int], rows: NDArray[np.uint8]) -> None:
+    if plane.device.type == "cpu":
+        plane.numpy()[list(blocks)] = rows
+    else:
+        plane.index_copy_(0, _ids(blocks, plane), torch.tensor(rows, device=plane.device))
 
 
 def _ids(blocks: Sequence[int], plane: Tensor) -> Tensor:

@@ -129,7 +129,11 @@ def _limits(words: list[str]) -> KeyLimits:
     for word in words:
         name, _, text = word.partition("=")
         if name not in known:
-            raise KeyFileError(f"unknown limit {name[:40]!r}; known: {', '.join(known)}")
+            # the word is not shown: where the colon was forgotten, it is the key
+            raise KeyFileError(
+                f"what follows the key are limits, as weight=2; known: {', '.join(known)}; "
+                "a name before the key ends with ':'"
+            )
         if not re.fullmatch(r"[0-9]{1,12}", text) or (name == "weight" and not 1 <= int(text) <= 1000):
             allowed = "a whole number" + " of 1 to 1000" * (name == "weight")
             raise KeyFileError(f"{name} is {text[:40]!r}; allowed: {allowed}")

@@ -165,13 +165,13 @@ def _report(job: Job, plot: Path | None) -> None:
     try:
         run, figures = uvloop.run(measure(job, Console(stderr=True)))
         show(figures, Console())
+        print(json.dumps(figures), flush=True)  # before the picture, so that one that fails costs no figures
         if plot is not None:
             title = f"{Path(figures['model']).name} at {job.url}: {describe(job.shape)}"
             importlib.import_module("server.bench.plot").draw(run, figures, job.targets, title, plot)
     except (BenchFailed, OSError, ValueError) as error:
         print(f"kvell: {' '.join(str(error).split())}", file=sys.stderr)
         raise typer.Exit(1) from None
-    print(json.dumps(figures), flush=True)
     raise typer.Exit(0 if figures["outcomes"]["ok"] else 1)
 
 
@@ -225,6 +225,8 @@ def serve(
     """Load on any server with OpenAI's API. A table, then one JSON object on the last line of stdout."""
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         _wrong("plot", "a picture needs matplotlib, which is not installed: pip install 'kvell[plot]'")
+    if plot is not None and not plot.parent.is_dir():
+        _wrong("plot", f"there is no folder {str(plot.parent)!r}")
     workload = Workload(
         _lengths("prompt-tokens", prompt_tokens),
         _lengths("output-tokens", output_tokens),

@@ -37,7 +37,7 @@ def open_disk(config: EngineConfig, numbers: Sequence[str], manager: CacheManage
 def model_digest(path: Path) -> str:
     """SHA-256 of all that keys and values depend on: the whole file, or a folder's weights and config.json.
 
-    Costs a second per gigabyte or two, and the files are in memory already.
+    Reads them whole, when they have just been loaded.
     """
     files = [path] if path.is_file() else [path / "config.json", *sorted(path.glob("*.safetensors"))]
     return _digest_of(files)

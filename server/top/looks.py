@@ -74,6 +74,9 @@ def looks(client: httpx.Client) -> Iterator[Look | NoConnection]:
                 raise WatchFailed(reason(response))
             yield NoConnection(reason(response))
             return
+        kind = response.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            raise WatchFailed(f"what answers is no kvell: {kind.partition(';')[0] or 'no content-type'}")
         for line in response.iter_lines():
             if line.startswith("data: "):
                 yield _parsed(line.removeprefix("data: "))

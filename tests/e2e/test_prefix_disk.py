@@ -1,6 +1,5 @@
 """A prefix cache that outlives the server: restarted, killed at any moment, over a spoiled or useless folder."""
 
-import json
 import os
 import signal
 import stat
@@ -91,58 +90,3 @@ def expect_private(folder: Path) -> None:
     for path in [*files_in(folder), files_in(folder)[0].parent]:
         assert stat.S_IMODE(path.stat().st_mode) in (0o600, 0o700)
         assert "swordfish" not in path.name
-
-
-@pytest.mark.slow
-def test_a_server_killed_while_it_writes_leaves_only_what_is_right(model: Path, tmp_path: Path) -> None:
-    rng = Random(11)
-    prompts = [[rng.randrange(3, 200) for _ in range(180)] for _ in range(6)]
-    expected: list[Any] = []
-    for _ in range(3):
-        with serve(model, tmp_path) as server:
-            server.wait_ready()
-            jobs = [lambda p=p: ask(server, prompt=p) for p in prompts]
-            answers = at_once(*jobs, lambda: kill(server, tmp_path, rng))[:-1]
-            expected.append(answers)
-    with serve(model, tmp_path) as server:
-        server.wait_ready()
-        final = [ask(server, prompt=prompt) for prompt in prompts]
-        assert server.figure('kvell_prefix_cache_disk_blocks_total{action="refused"}') == 0
-        assert not any("Traceback" in line for line in server.errors)
-    assert sum(cached for _, cached in final) > 0
-    with serve(model, tmp_path / "other") as server:
-        server.wait_ready()
-        assert [ask(server, prompt=prompt)[0] for prompt in prompts] == [said for said, _ in final]
-    for answers in expected:
-        for answer, (said, _) in zip(answers, final, strict=True):
-            assert isinstance(answer, Exception) or answer[0] == said
-
-
-@pytest.mark.slow
-def test_spoiled_files_and_another_models_are_computed_anew(model: Path, tmp_path: Path) -> None:
-    with serve(model, tmp_path) as server:
-        cold = ask(server.wait_ready())
-        server.until(lambda: written(server) >= 12, "the blocks were not written")
-    for number, file in enumerate(files_in(tmp_path)):
-        record = bytearray(file.read_bytes())
-        record[Random(number).randrange(len(record))] ^= 4
-        file.write_bytes(record)
-    with serve(model, tmp_path) as server:
-        again = ask(server.wait_ready())
-        assert server.figure('kvell_prefix_cache_disk_blocks_total{action="refused"}') >= 1
-        server.until(lambda: written(server) >= 12, "they were not written anew")
-    assert (again[0], again[1]) == (cold[0], 0)
-    other = make_model_dir(tmp_path / "other model", seed=1)
-    with serve(other, tmp_path) as server:
-        assert ask(server.wait_ready())[1] == 0
-
-
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_used_is_said_once_and_the_server_serves(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with serve(model, tmp_path / "file") as server:
-        answers = [ask(server.wait_ready()) for _ in range(3)]
-        assert [cached for _, cached in answers] == [0, 192, 192]
-        said = [line for line in server.errors + server.output if "--prefix-cache-dir" in line]
-    assert len(said) == 1, said
-    assert "Traceback" not in json.dumps(server.errors)

@@ -26,10 +26,11 @@ WRONG = "sk-wrong-d15ea5e"
 PROMPT = "swordfish hides beneath marzipan"
 SECRETS = (*KEYS, WRONG, "swordfish", "marzipan")
 OPEN = ("/health", "/ready")
+FORMS = ["human", "json"] if os.environ.get("KVELL_TEST_COMPLETE") else ["human"]  # `make test-disk`
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 
 
-@pytest.fixture(scope="module", params=["human", pytest.param("json", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=FORMS)
 def locked(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveServer]:
     folder = tmp_path_factory.mktemp("locked")
     model = make_model_dir(folder / "tiny")

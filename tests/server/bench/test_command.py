@@ -163,9 +163,17 @@ def test_a_picture_is_written_and_one_that_can_t_be_is_one_line(tiny: Models, tm
     load = ["--url", tiny.url, "--concurrency", "1", "--num-requests", "1", "--warmup", "0"]
     figures_of(bench(*load, "--plot", str(tmp_path / "a.png")))
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    result = bench(*load, "--plot", str(tmp_path / "nowhere" / "a.png"))
+    result = bench(*load, "--plot", str(tmp_path / "a.nothing"))
     assert result.exit_code == 1
     assert len(result.stderr.strip().splitlines()) == 1
+    assert json.loads(result.stdout.strip().splitlines()[-1])["requests"] == 1  # the figures are not lost with it
+
+
+def test_a_picture_in_a_folder_that_is_not_there_is_refused_before_any_load(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = bench("--rate", "1", "--plot", str(tmp_path / "nowhere" / "a.png"))
+    assert result.exit_code == 2
+    assert "there is no folder" in result.stderr
 
 
 def test_a_load_is_described() -> None:

@@ -15,6 +15,7 @@ class Lives(httpx.BaseTransport):
 
     def __init__(self, *lives: list[dict[str, object]] | int | Exception) -> None:
         self.lives = list(lives)
+        self.kind = "text/event-stream; charset=utf-8"
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/live"
@@ -24,7 +25,7 @@ class Lives(httpx.BaseTransport):
         if isinstance(life, int):
             return httpx.Response(life, json={"error": {"message": f"because {life}"}})
         body = b"".join(b"data: " + msgspec.json.encode(look) + b"\n\n" for look in life)
-        return httpx.Response(200, content=b": ping\n\n" + body)
+        return httpx.Response(200, headers={"content-type": self.kind}, content=b": ping\n\n" + body)
 
 
 def seen(transport: Lives) -> Iterator[Look | NoConnection]:
@@ -49,6 +50,13 @@ def test_a_refusal_is_the_end(status: int) -> None:
 def test_something_else_is_the_end() -> None:
     with pytest.raises(WatchFailed, match="no kvell"):
         list(seen(Lives([{"hello": 1}], [IDLE])))
+
+
+def test_a_page_of_another_server_is_no_stream_that_ended() -> None:
+    transport = Lives([], [IDLE])
+    transport.kind = "text/html; charset=utf-8"
+    with pytest.raises(WatchFailed, match=r"no kvell: text/html$"):
+        list(seen(transport))
 
 
 @pytest.mark.parametrize(
