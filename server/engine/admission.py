@@ -58,6 +58,7 @@ class Admission:
     ) -> None:
         self._queue_s = queue_s
         self._capacity = running_limit + waiting_requests
+        self._few = running_limit // 2
         self._waiting_tokens_limit = waiting_tokens
         self._clock = clock
         self._held: dict[str, tuple[str, int]] = {}  # owner and cost of all in flight, by request id
@@ -104,10 +105,12 @@ class Admission:
     def _check_wait(self, visitor: Visitor) -> None:
         """By the place of a request's first sequence: one that asks for many answers would else never be let in.
 
+        As long as half of the engine's places are free, nobody is refused: so few are no overload, however slow the machine.
+
         Whoever was told to come now has twice the room: clients come on whole seconds, and so by chance together.
         """
         limit, speed = self._queue_s, self._waits.places_per_second
-        if limit is None or speed is None or self._waits.standing_s <= limit:
+        if limit is None or speed is None or self._waits.standing_s <= limit or len(self._held) < self._few:
             return
         place, room = self._waits.place(visitor.owner), max(FEWEST_PLACES, limit * speed)
         if self._returns.expects(visitor.mark):

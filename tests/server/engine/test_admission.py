@@ -291,6 +291,25 @@ def test_a_short_line_is_never_too_long() -> None:
     assert world.arrive() is not None
 
 
+def test_few_are_no_overload_however_slow_the_machine() -> None:
+    """Sixteen clients of one small machine were refused while another program kept it busy."""
+    world = Overload()
+    world.door = Admission(
+        running_limit=64, waiting_requests=100, waiting_tokens=None, clock=lambda: world.now, queue_s=1.0
+    )
+    for _ in range(32):
+        assert world.arrive() is None
+        world.now += 10.0
+        world.door.let_in(world.line[-1])
+    assert world.arrive() is None, "the line was empty"
+    world.now += 2.0
+    assert [world.arrive() for _ in range(2)] == [None, 1]
+    world.door.end(world.line[0])
+    world.door.end(world.line[1])
+    world.door.end(world.line[2])
+    assert world.arrive() is None
+
+
 def test_those_who_gave_up_say_nothing_of_the_line_s_speed() -> None:
     world = Overload()
     for _ in range(5):
