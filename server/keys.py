@@ -150,6 +150,9 @@ def _checked(name: str, secret: str, limits: KeyLimits) -> Key:
 
 def _check_owners(keys: list[Key]) -> None:
     limits: dict[str, KeyLimits] = {}
+    owners: dict[bytes, str] = {}
     for key in keys:
+        if (owner := owners.setdefault(key.secret, key.name)) != key.name:
+            raise KeyFileError(f"{owner!r} and {key.name!r} have the same key; a key has one owner")
         if limits.setdefault(key.name, key.limits) != key.limits:
             raise KeyFileError(f"the keys of {key.name!r} have different limits; the limits are the owner's")

@@ -60,6 +60,7 @@ def test_an_owner_may_have_two_keys_so_that_one_can_go(tmp_path: Path) -> None:
         ("a: k weight=0\n", "line 1: weight is '0'; allowed: a whole number of 1 to 1000"),
         ("a: k max-waiting-tokens=-1\n", "line 1: max-waiting-tokens is '-1'; allowed: a whole number"),
         ("a: k weight=2\na: l\n", "the keys of 'a' have different limits"),
+        ("a: schl-1\nb: schl-1\n", "'a' and 'b' have the same key"),
         ("a: schl\u00fcssel\n", "line 1: an API key may have"),
     ],
 )
