@@ -137,7 +137,7 @@ SETTINGS: tuple[Setting, ...] = (
         one_of("none", "vllm"),
         "none, vllm",
         "none",
-        "vllm: /metrics has the figures under vLLM's names, too, for its dashboards and llm-d's gateway",
+        "with vllm, /metrics has the figures under vLLM's names, too, for its dashboards and llm-d's gateway",
     ),
     _server("share-prefixes", "share_prefixes", switch, "on, off", "off", "prefix cache shared between keys"),
     _server(
@@ -189,7 +189,7 @@ SETTINGS: tuple[Setting, ...] = (
         one_of("human", "json"),
         "human, json",
         "human",
-        "json: one JSON object a line on standard error, also for what the engine's process says",
+        "with json, one JSON object a line on standard error, also for what the engine's process says",
     ),
     _server(
         "log-prompts", "log_prompts", switch, "on, off", "off", "prompts and answers are part of a request's log line"

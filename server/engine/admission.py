@@ -116,7 +116,7 @@ class Admission:
         if self._returns.expects(visitor.mark):
             room *= 2
         if place + min(self._returns.kept_from(visitor.mark), room / 2) > room:
-            message = f"a request would wait {place / speed:.1f} s for its turn; --max-queue-seconds is {limit:g}"
+            message = f"a request would wait {place / speed:.1f} s for its turn; --max-queue-seconds is {limit:g}; try again later"
             self._refuse(TooBusy, visitor, message, places_per_second=RETURNING * speed)
 
     def _refuse(
