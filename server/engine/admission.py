@@ -105,7 +105,7 @@ class Admission:
     def _check_wait(self, visitor: Visitor) -> None:
         """By the place of a request's first sequence: one that asks for many answers would else never be let in.
 
-        As long as half of the engine's places are free, nobody is refused: so few are no overload, however slow the machine.
+        As long as half of the engine's places are free, nobody is refused: so few are no overload on any machine.
 
         Whoever was told to come now has twice the room: clients come on whole seconds, and so by chance together.
         """
@@ -116,7 +116,8 @@ class Admission:
         if self._returns.expects(visitor.mark):
             room *= 2
         if place + min(self._returns.kept_from(visitor.mark), room / 2) > room:
-            message = f"a request would wait {place / speed:.1f} s for its turn; --max-queue-seconds is {limit:g}; try again later"
+            wait = f"a request would wait {place / speed:.1f} s for its turn"
+            message = f"{wait}; --max-queue-seconds is {limit:g}; try again later"
             self._refuse(TooBusy, visitor, message, places_per_second=RETURNING * speed)
 
     def _refuse(

@@ -248,7 +248,8 @@ def test_the_refusal_says_how_long_it_would_be_and_what_sets_the_limit() -> None
         pass
     error = world.refused()
     assert (error.status, error.code) == (503, "overloaded")
-    assert re.fullmatch(r"a request would wait 1\.\d s for its turn; --max-queue-seconds is 1; try again later", error.message)
+    expected = r"a request would wait 1\.\d s for its turn; --max-queue-seconds is 1; try again later"
+    assert re.fullmatch(expected, error.message)
     with pytest.raises(TooBusy):
         world.door.knock(ANYBODY)
 
