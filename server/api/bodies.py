@@ -14,7 +14,7 @@ from server.engine.errors import TooBusy
 
 MOST_BYTES = 2 * 2**20  # two thirds of a second of the tokeniser
 SMALL_BYTES = 16 * 2**10
-UNKNOWN_BYTES = 2**20  # what a body without a stated length counts as
+UNKNOWN_BYTES = 64 * 2**10  # what a body without a stated length counts as
 PREPARED_PER_SECOND = 3 * 2**20  # what one tokeniser gets through, roughly
 
 

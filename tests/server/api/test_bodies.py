@@ -11,7 +11,7 @@ from server.engine.errors import TooBusy
 from tests.helpers.api_world import make_world
 from tests.helpers.asgi import Call, call
 
-LIMIT = 4 * UNKNOWN_BYTES
+LIMIT = 2**22
 LARGE = {"content-length": str(MAX_BODY_BYTES)}
 
 
