@@ -83,12 +83,11 @@ def measure(url: str, pid: int, seconds: float, console: Console) -> dict[str, A
     short = str(min(60.0, seconds))  # the time to the last answer counts too: a short run shows less than there is
     capacity = run("capacity", "--rate", "20", "--duration", short, seed=1)
     rate = found["capacity_per_second"] = capacity["outcomes"]["ok"] / capacity["seconds"]
-    timed = ("--duration", str(seconds))
-    found["at_capacity"] = run("at capacity", "--rate", str(rate), *timed, seed=2)
+    found["at_capacity"] = run("at capacity", "--rate", str(rate), "--duration", short, seed=2)
     with Memory(pid) as memory:
-        found["at_twice"] = run("at twice that", "--rate", str(2 * rate), *timed, seed=3)
+        found["at_twice"] = run("at twice that", "--rate", str(2 * rate), "--duration", str(seconds), seed=3)
     found["memory_mib"] = [round(sample / MIB, 1) for sample in memory.samples]
-    returning = ("--rate", str(2 * rate), *timed, "--retry-after")
+    returning = ("--rate", str(2 * rate), "--duration", short, "--retry-after")
     found["returning"] = run("coming back when told", *returning, seed=4)
     bodies = ("--prompt-tokens", str(BODY_WORDS + 10), "--shared-prefix", str(BODY_WORDS))
     burst = (*bodies, "--rate", "inf", "--num-requests", "1000")
@@ -149,7 +148,7 @@ def judge(found: dict[str, Any]) -> dict[str, Any]:
 def main(
     model: Annotated[str, typer.Argument(help="as for kvell serve")],
     settings: Annotated[list[str] | None, typer.Argument(help="more of kvell serve's, after --")] = None,
-    seconds: Annotated[float, typer.Option(min=1.0, help="of each run")] = 300.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="of the run at twice; others: 60 at most")] = 300.0,
     log: Annotated[Path | None, typer.Option(help="also write the JSON there")] = None,
 ) -> None:
     """Load at a server's capacity and at twice that."""
