@@ -1,7 +1,7 @@
 """What a prefix cache on disk saves: time to first token of a long prompt, computed, in memory, and after a restart.
 
     python benchmarks/restart.py --base-url http://127.0.0.1:8123 -- \
-        kvell serve --port 8123 --prefix-cache-dir /tmp/new-folder
+        kvell serve --port 8123 --prefix-cache-dir new-folder
 
 Starts the command after `--` twice on a folder that must be new. The first server computes each prompt and is asked
 again; the second reads them. Prompts are random token ids, of which nothing is cached. A line per prompt, then one JSON

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.live_server import LiveServer, at_once, children, open_pidfd, run_command
+from tests.helpers.live_server import LiveServer, at_once, children, is_over, open_pidfd, run_command
 from tests.helpers.tiny_model_dir import make_model_dir
 
 pytestmark = pytest.mark.e2e
@@ -132,14 +132,6 @@ def test_a_second_signal_ends_the_process_without_waiting(model: Path) -> None:
             with contextlib.suppress(http.client.IncompleteRead, ConnectionError):
                 opened.rest()
         live.until(lambda: is_over(engine), "the engine outlived its server")
-
-
-def is_over(pidfd: int) -> bool:
-    try:
-        signal.pidfd_send_signal(pidfd, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_sigterm_while_the_engine_loads_ends_with_0(model: Path) -> None:

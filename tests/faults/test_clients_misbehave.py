@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import REPEATS, SEED, Report
-from tests.helpers.arena import FAULTY, LENGTH, SMALL, Arena, Heard, is_over, prompt_of
-from tests.helpers.live_server import LiveServer
+from tests.helpers.arena import FAULTY, LENGTH, SMALL, Arena, Heard, prompt_of
+from tests.helpers.live_server import LiveServer, is_over
 
 pytestmark = pytest.mark.e2e
 

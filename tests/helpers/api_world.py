@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from msgspec import structs
 from starlette.types import ASGIApp
 
 from model.tokenizer.base import Tokenizer
@@ -222,3 +223,10 @@ def make_world(
     ring = key_ring(*keys) if keys else None
     app = create_app(serving, keys=ring, open_metrics=open_metrics, origins=origins, trace=trace)
     return World(service, serving, app)
+
+
+def roomy(play: Play) -> World:
+    """A model whose context holds what it is told of tools, byte by byte."""
+    world = make_world(play)
+    world.service.info = structs.replace(READY, max_model_len=5000, cache_tokens=5000)
+    return world

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.helpers.live_server import PATIENCE, LiveServer, children
+from tests.helpers.live_server import PATIENCE, LiveServer, children, is_over
 
 FAULTY = [sys.executable, "-P", str(Path(__file__).with_name("faulty_server.py"))]
 SMALL = ("--threads", "1", "--kv-cache-memory", "16MiB", "--engine-timeout", "3")
@@ -112,15 +112,6 @@ class ReadyWatch:
         self.contradicts |= (answer.status == 200) != (state == "ready")
         if answer.status == 200 and self._missing_since is not None:
             self.longest_lie_s = max(self.longest_lie_s, time.monotonic() - self._missing_since)
-
-
-def is_over(pidfd: int) -> bool:
-    """Whether that process is gone."""
-    try:
-        signal.pidfd_send_signal(pidfd, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def _works(pid: int) -> bool:

@@ -239,6 +239,15 @@ def open_pidfd(pid: int) -> int:
     return os.pidfd_open(pid)
 
 
+def is_over(pidfd: int) -> bool:
+    """Whether that process is gone."""
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
 def children(pid: int) -> list[int]:
     """Processes whose parent is `pid`."""
     found = []

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,3 +62,23 @@ class TinyServer:
             await self._all_there.wait()
         self._active -= 1
         return self.answer(path, body)
+
+
+Start = Callable[[TinyServer], Awaitable[TinyServer]]
+
+
+@asynccontextmanager
+async def opening() -> AsyncIterator[Start]:
+    """Inside, what it gives opens a TinyServer on a free port of this machine and fills in its url."""
+    running: list[asyncio.Server] = []
+
+    async def open_port(tiny: TinyServer) -> TinyServer:
+        server = await asyncio.start_server(tiny.serve, "127.0.0.1", 0)
+        running.append(server)
+        tiny.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return tiny
+
+    yield open_port
+    for server in running:
+        server.close()
+        await server.wait_closed()

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent
 from anthropic.types.shared import ErrorResponse
-from msgspec import structs
 from pydantic import TypeAdapter
 
 from server.api.types import UNSERVED, CountTokensBody, MessagesBody
 from server.engine.errors import Draining, EngineUnavailable
 from server.engine.request import Request
-from tests.helpers.api_world import READY, Play, Step, World, events_of, make_world, says
+from tests.helpers.api_world import Step, World, events_of, make_world, roomy, says
 from tests.helpers.asgi import Answered, Call, call
 from tests.helpers.tiny_text import ids_of, piece_id
 
@@ -257,13 +256,6 @@ async def test_null_is_the_same_as_leaving_a_field_out() -> None:
 
 TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {}}}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
-
-
-def roomy(play: Play) -> World:
-    """A model whose context holds what it is told of tools, byte by byte."""
-    world = make_world(play)
-    world.service.info = structs.replace(READY, max_model_len=5000, cache_tokens=5000)
-    return world
 
 
 @pytest.mark.parametrize("per_step", [1, 4, 1000])

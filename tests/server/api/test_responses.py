@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from msgspec import structs
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from server.api.types import UNSERVED, ResponsesBody
 from server.engine.errors import EngineUnavailable
 from server.engine.request import Request
-from tests.helpers.api_world import READY, Play, Step, World, events_of, make_world, says
+from tests.helpers.api_world import Step, World, events_of, make_world, roomy, says
 from tests.helpers.asgi import Answered, Call, call
 from tests.helpers.tiny_text import ids_of, piece_id
 
@@ -257,13 +256,6 @@ async def test_a_failure_in_the_middle_ends_with_the_error_and_a_failed_response
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
-
-
-def roomy(play: Play) -> World:
-    """A model whose context holds what it is told of tools, byte by byte."""
-    world = make_world(play)
-    world.service.info = structs.replace(READY, max_model_len=5000, cache_tokens=5000)
-    return world
 
 
 @pytest.mark.parametrize("per_step", [1, 4, 1000])

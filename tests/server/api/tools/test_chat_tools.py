@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from server.engine.request import Request
-from tests.helpers.api_world import READY, Play, World, make_world, says
+from tests.helpers.api_world import Play, World, make_world, roomy, says
 from tests.helpers.asgi import call
 from tests.helpers.tiny_text import text_of
 
@@ -17,15 +16,8 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
 
 
-def roomy_world(play: Play) -> World:
-    """A model whose context holds what it is told of tools, byte by byte."""
-    world = make_world(play)
-    world.service.info = msgspec.structs.replace(READY, max_model_len=5000, cache_tokens=5000)
-    return world
-
-
 async def answer_of(play: Play, **fields: Any) -> tuple[World, dict[str, Any]]:
-    world = roomy_world(play)
+    world = roomy(play)
     answered = await call(world.app, "POST", PATH, {"messages": [USER], "tools": [TOOL]} | fields)
     assert answered.status == 200, answered.body
     return world, answered.json()
@@ -33,7 +25,7 @@ async def answer_of(play: Play, **fields: Any) -> tuple[World, dict[str, Any]]:
 
 async def chunks_of(play: Play, **fields: Any) -> list[dict[str, Any]]:
     body = {"messages": [USER], "tools": [TOOL], "stream": True} | fields
-    answered = await call(roomy_world(play).app, "POST", PATH, body)
+    answered = await call(roomy(play).app, "POST", PATH, body)
     assert answered.status == 200, answered.body
     return [event for event in answered.events() if isinstance(event, dict)]
 
